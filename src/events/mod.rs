@@ -1,0 +1,31 @@
+//! The log: what happened, in one line of numbers, on disk before anybody sees it.
+//!
+//! Everything else in this crate reads from here or hands batches to it. Nothing here knows what an action
+//! means: an event is its bytes and a header. Only `sled_store` names the engine.
+
+pub mod batch;
+pub mod channel;
+pub mod fault;
+pub mod log;
+pub mod record;
+pub mod rows;
+
+pub use batch::{Batch, NewEvent, RowOp};
+pub use channel::{Channel, ChannelId};
+pub use fault::LogFault;
+pub use log::{EventLog, Rows, Store};
+pub use record::{Kind, Origin, Record};
+pub use rows::Table;
+
+/// The position of an event on this host's one line.
+///
+/// Numbers only grow and none is handed out twice, also across restarts; gaps are legal. A channel is a filter
+/// over this line, never a counter of its own.
+///
+/// Source: AHP actions, `ActionEnvelope.serverSeq`.
+pub type ServerSeq = u64;
+
+/// The largest position that the wire carries without loss.
+///
+/// Clients in JavaScript read `serverSeq` as a double, which is exact up to 2^53 - 1.
+pub const SERVER_SEQ_MAX: ServerSeq = (1 << 53) - 1;

@@ -1,0 +1,9 @@
+//! Scrollback: an Agent Host Protocol host whose chats are logs.
+//!
+//! The folders tell the life of a command: a frame comes in at `protocol`, is checked by `access`, becomes a command to
+//! an actor in `actors`, which decides, appends to `events`, folds with `projections`, and only then do subscribers and
+//! agents hear of it. Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ←
+//! `protocol` ← `main`.
+
+pub mod clock;
+pub mod events;
