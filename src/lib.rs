@@ -5,5 +5,6 @@
 //! agents hear of it. Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ←
 //! `protocol` ← `main`.
 
+pub mod actors;
 pub mod clock;
 pub mod events;

@@ -1,0 +1,291 @@
+//! The port that every agent stands behind: the demo, ACP programs, the Claude Code CLI, OpenAI-compatible endpoints.
+//!
+//! An [`Agent`] is configured once and advertised in `RootState.agents`. It starts an [`AgentProcess`] for a chat at its
+//! first message; a process stays up between turns. What the process says arrives as [`AgentEvent`]s through a bounded
+//! queue: a chat that is behind stops reading, and the process waits. The chat alone turns them into AHP actions, and
+//! drops what still arrives for a turn that has ended. A process never sees a prompt, an answer or a decision before the
+//! event that it follows from is durable.
+//!
+//! The shape follows what real agents do on the wire: an ask may name a tool call that nothing announced, updates arrive
+//! outside any turn, and tool calls are left unfinished.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ahp_types::common::{JsonObject, StringOrMarkdown};
+use ahp_types::state::{
+    AgentInfo, BackgroundWork, ChatInputAnswer, ChatInputRequest, ChatInputResponseKind, ConfirmationOption, Message,
+    SessionConfigSchema, ToolCallContributor, ToolCallResult, ToolResultContent, UsageInfo,
+};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::events::Channel;
+
+/// How many events a process may be ahead of its chat.
+pub const EVENTS_AHEAD: usize = 64;
+
+/// What AHP has no field for; goes into `RootState._meta["scrollback.agents"]`, by provider.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct AgentExtras {
+    /// Takes a message into a running turn.
+    pub steering: bool,
+    /// Goes back to an earlier turn by itself.
+    pub rewind: bool,
+    /// Compacts its context when asked.
+    pub compact: bool,
+    /// Takes up an interrupted turn on a new process.
+    pub resume: bool,
+    /// Takes images.
+    pub images: bool,
+}
+
+/// One configured agent.
+pub trait Agent: Send + Sync + 'static {
+    /// The provider id, as in `AgentInfo.provider` and in a session's `provider`.
+    fn provider(&self) -> &str;
+
+    /// What `RootState.agents` says of it: only what it can really do.
+    fn info(&self) -> AgentInfo;
+
+    /// What AHP has no field for.
+    fn extras(&self) -> AgentExtras;
+
+    /// The configuration that its sessions have: the schema of all properties and their defaults.
+    fn configuration(&self) -> (SessionConfigSchema, JsonObject);
+
+    /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
+    /// that fails says so with [`AgentEvent::Gone`].
+    fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess>;
+}
+
+/// What a process is started with.
+pub struct ProcessStart {
+    pub session: Channel,
+    pub chat: Channel,
+    /// Working directories as `file:` URIs, the primary one first.
+    pub directories: Vec<String>,
+    /// The session's configuration values.
+    pub config: JsonObject,
+    /// The conversation so far, read when it is asked for. Empty for a new one.
+    pub conversation: Arc<dyn Conversation>,
+    /// The agent's own id of the conversation to go on with; `None` starts a new one.
+    pub resume: Option<String>,
+    /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
+    pub memory: BTreeMap<String, Value>,
+}
+
+/// A chat's finished turns as its agent may read them.
+pub trait Conversation: Send + Sync {
+    /// All messages and answers up to when the process was started, oldest first.
+    fn exchanges(&self) -> Vec<Exchange>;
+}
+
+/// One finished turn: what was asked, and what was answered as plain markdown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Exchange {
+    pub turn_id: String,
+    pub message: String,
+    pub answer: String,
+}
+
+/// One piece of a prompt, as the agent is handed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum PromptBlock {
+    Text {
+        text: String,
+    },
+    /// `data` is base64.
+    Image {
+        #[serde(rename = "mimeType")]
+        mime_type: String,
+        data: String,
+    },
+    ResourceLink {
+        uri: String,
+        name: String,
+        #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
+        mime_type: Option<String>,
+    },
+}
+
+/// A running process of one chat. Its methods hand over and return; they never wait.
+pub trait AgentProcess {
+    /// Hands something over, in order. A process that is gone ignores it.
+    fn send(&mut self, input: AgentInput);
+}
+
+/// What a process is told.
+#[derive(Debug, Clone)]
+pub enum AgentInput {
+    /// A turn begins.
+    Prompt(Prompt),
+    /// The running turn is over for everybody: stop it, whatever it waits for. Nothing of it is read any more.
+    Cancel { turn_id: String },
+    /// The answer to [`AgentEvent::ToolAsked`].
+    Decide { tool_call_id: String, decision: ToolDecision },
+    /// The answer to [`AgentEvent::Asked`].
+    Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// A message for the running turn; only for agents whose extras say `steering`.
+    Steer { turn_id: String, message: Message },
+    /// What a client's tool answered.
+    ClientToolDone { tool_call_id: String, result: ToolCallResult },
+    /// End. Waits for nothing.
+    Close,
+}
+
+/// A turn's prompt.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    pub turn_id: String,
+    /// The message as it stands in the log.
+    pub message: Message,
+    /// The message as the agent is to be given it, attachments resolved.
+    pub blocks: Vec<PromptBlock>,
+    /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
+    pub attempt: u32,
+}
+
+/// What somebody decided about a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolDecision {
+    Approve {
+        /// The id of the option that was chosen, where there were options.
+        option: Option<String>,
+        /// The input as the person edited it.
+        edited_input: Option<String>,
+    },
+    Deny {
+        option: Option<String>,
+        reason: Option<String>,
+    },
+}
+
+/// The way of a process's events to its chat. Waits while the chat is behind.
+pub type AgentSink = mpsc::Sender<AgentEvent>;
+
+/// What a process says. `turn_id` names the turn that it was prompted with; events of another turn are dropped.
+#[derive(Debug, Clone)]
+pub enum AgentEvent {
+    /// The agent's own id for the conversation, to resume it by; kept in the log.
+    Conversation {
+        id: String,
+    },
+    /// Text of the answer. Text that nothing else interrupts goes into one markdown part.
+    Text {
+        turn_id: String,
+        text: String,
+    },
+    /// Reasoning, joined in the same way.
+    Reasoning {
+        turn_id: String,
+        text: String,
+    },
+    /// A tool call begins.
+    ToolStarted {
+        turn_id: String,
+        tool_call_id: String,
+        tool_name: String,
+        display_name: String,
+        intention: Option<String>,
+        contributor: Option<ToolCallContributor>,
+    },
+    /// The call's input is known and it runs without asking.
+    ToolRunning {
+        turn_id: String,
+        tool_call_id: String,
+        invocation: StringOrMarkdown,
+        input: Option<String>,
+    },
+    /// The call waits for somebody's decision. A call that nothing announced is begun first.
+    ToolAsked {
+        turn_id: String,
+        tool_call_id: String,
+        ask: ToolAsk,
+    },
+    /// The agent settled the ask by itself: nobody's decision is awaited any more.
+    ToolAskSettled {
+        turn_id: String,
+        tool_call_id: String,
+        approved: bool,
+    },
+    /// Output of a running call, whole each time.
+    ToolContent {
+        turn_id: String,
+        tool_call_id: String,
+        content: Vec<ToolResultContent>,
+    },
+    /// The call ended.
+    ToolDone {
+        turn_id: String,
+        tool_call_id: String,
+        result: ToolCallResult,
+    },
+    /// A question to a person.
+    Asked {
+        turn_id: String,
+        request: ChatInputRequest,
+    },
+    /// A notice in the answer, such as a compaction.
+    Notice {
+        turn_id: String,
+        text: String,
+    },
+    Usage {
+        turn_id: String,
+        usage: UsageInfo,
+    },
+    /// What the chat is doing, in words; `None` clears it.
+    Activity {
+        text: Option<String>,
+    },
+    /// Work that goes on past the turn.
+    BackgroundWork {
+        work: BackgroundWork,
+    },
+    BackgroundWorkDone {
+        id: String,
+    },
+    /// Something to keep for the session, durable before the turn goes on.
+    Remember {
+        key: String,
+        value: Value,
+    },
+    /// Where the agent can go back to: the end of this turn, in its own words.
+    RewindPoint {
+        turn_id: String,
+        point: String,
+    },
+    /// The turn ended.
+    Ended {
+        turn_id: String,
+        ending: Ending,
+    },
+    /// The process is gone; `problem` says why, with the tail of what it wrote to stderr.
+    Gone {
+        problem: String,
+    },
+}
+
+/// A question about a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolAsk {
+    pub tool_name: String,
+    pub display_name: String,
+    pub invocation: StringOrMarkdown,
+    pub input: Option<String>,
+    pub title: Option<String>,
+    pub options: Vec<ConfirmationOption>,
+    /// Whether a person may edit the input.
+    pub editable: bool,
+}
+
+/// How a turn ended, in the agent's eyes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    Complete,
+    Cancelled,
+    Failed { error_type: String, message: String, resumable: bool },
+}

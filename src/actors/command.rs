@@ -1,0 +1,58 @@
+//! Commands that are answered, and how they are refused.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What kind of refusal it is; the protocol maps each to a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    InvalidRequest,
+    UnknownMethod,
+    InvalidParams,
+    Internal,
+    /// A limit is met, or the log takes no appends now.
+    Unavailable,
+    UnknownSession,
+    UnknownProvider,
+    SessionExists,
+    TurnInProgress,
+    UnsupportedVersion,
+    NotFound,
+    NotPermitted,
+    AlreadyExists,
+}
+
+/// A command that is refused: nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    /// The stable word of `data.code`, such as `bad-directory`.
+    pub code: &'static str,
+    pub message: String,
+    /// What else goes into `data`.
+    pub data: Option<Value>,
+}
+
+impl Refusal {
+    /// A refusal with nothing but its word and its sentence.
+    pub fn new(kind: RefusalKind, code: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, code, message: message.into(), data: None }
+    }
+}
+
+/// The answer to a command: the JSON of its result, or why it is refused.
+pub type Answer = Result<Box<RawValue>, Refusal>;
+
+/// Where an answer goes. Called once, when everything that the answer rests on is durable; hands over and returns.
+pub type Reply = Box<dyn FnOnce(Answer) + Send>;
+
+/// The result `null`.
+pub fn null() -> Box<RawValue> {
+    RawValue::NULL.to_owned()
+}
+
+/// The result as JSON; `null` when it cannot be written, which plain data never is.
+pub fn json(value: &impl serde::Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap_or_else(|_| null())
+}

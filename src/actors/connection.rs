@@ -1,0 +1,309 @@
+//! One client's connection as the actors see it: what it is subscribed to, and what waits to be sent.
+//!
+//! A connection belongs to one web worker and is touched by that worker's thread alone: by its router, which puts frames
+//! into it, and by the task that writes to its socket, which takes them out. Other threads hold a [`ConnectionRef`] and
+//! send through the router.
+//!
+//! Always: envelopes leave in ascending order of `serverSeq`, each once. The unsent bytes are bounded: beyond the limit
+//! the connection is closed, and nothing is left out in silence.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytestring::ByteString;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::envelope::Envelope;
+use super::router::RouterMessage;
+use crate::events::{Channel, ServerSeq};
+
+/// A connection's number, never used twice: random at the start of the host, then counted.
+pub type ConnectionId = u64;
+
+/// The way to a connection from any thread.
+#[derive(Clone, Debug)]
+pub struct ConnectionRef {
+    pub id: ConnectionId,
+    pub(super) router: UnboundedSender<RouterMessage>,
+}
+
+impl ConnectionRef {
+    /// Queues a frame that is nobody else's: an answer, a refusal, an echo.
+    pub fn send(&self, frame: ByteString) {
+        let _ = self.router.send(RouterMessage::To { connection: self.id, frame });
+    }
+
+    /// Subscribes under `alias` to `channel` at this place of the line, and then runs `then` on the connection's thread.
+    pub fn subscribe(&self, subscription: Subscription, then: Then) {
+        let _ = self.router.send(RouterMessage::Subscribe { connection: self.id, subscription, then });
+    }
+
+    /// Runs `then` on the connection's thread, at this place among its frames.
+    pub fn run(&self, then: Then) {
+        let _ = self.router.send(RouterMessage::Run { connection: self.id, then });
+    }
+
+    /// Ends the connection with a WebSocket close code and a reason.
+    pub fn close(&self, code: u16, reason: &str) {
+        let _ = self.router.send(RouterMessage::Close { connection: self.id, code, reason: reason.to_owned() });
+    }
+}
+
+/// What runs on the connection's thread, right after its subscription stands and before any later event reaches it.
+pub type Then = Box<dyn FnOnce(&Connection) + Send>;
+
+/// A subscription: the channel, the name that the client used, and how far back its turns reach.
+#[derive(Debug, Clone)]
+pub struct Subscription {
+    /// The channel's one name.
+    pub channel: Channel,
+    /// The name that the client subscribed with; the same, or a synonym.
+    pub alias: Channel,
+    /// The newest event that its snapshot holds; only later ones are sent.
+    pub from_seq: ServerSeq,
+    /// n of the oldest turn that the client was shown, where its snapshot was a window; `None` where it has all.
+    pub window: Option<Window>,
+}
+
+/// How far back a client's turns reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The ordinal of the oldest turn that it was shown, from 1; the turns before it are the ones it lacks.
+    pub oldest: u64,
+}
+
+/// Why a connection is to be closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closing {
+    pub code: u16,
+    pub reason: String,
+}
+
+/// The close code for a client that does not read what it is sent.
+pub const CLOSE_SLOW: u16 = 1013;
+
+/// The connection's state on its worker's thread.
+pub struct Connection {
+    pub id: ConnectionId,
+    outgoing: RefCell<Outgoing>,
+    subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
+    last_seq: Cell<ServerSeq>,
+    unsent_limit: usize,
+    /// Wakes the task that writes to the socket.
+    pub wake: Notify,
+}
+
+#[derive(Default)]
+struct Outgoing {
+    frames: VecDeque<ByteString>,
+    bytes: usize,
+    /// The largest answer in the queue: the limit is on what waits behind it.
+    answer: usize,
+    /// While an answer that needs several channels is made: envelopes wait here, with the channel's name.
+    held: Option<VecDeque<(ServerSeq, Channel, ByteString)>>,
+    closing: Option<Closing>,
+}
+
+impl Connection {
+    /// A connection with nothing in it; `unsent_limit` is in bytes.
+    pub fn new(id: ConnectionId, unsent_limit: usize) -> Rc<Self> {
+        Rc::new(Self {
+            id,
+            outgoing: RefCell::default(),
+            subscriptions: RefCell::default(),
+            last_seq: Cell::new(0),
+            unsent_limit,
+            wake: Notify::new(),
+        })
+    }
+
+    /// Queues an answer, a refusal or an echo.
+    pub fn push(&self, frame: ByteString) {
+        let mut out = self.outgoing.borrow_mut();
+        if out.closing.is_some() {
+            return;
+        }
+        out.answer = out.answer.max(frame.len());
+        out.bytes += frame.len();
+        out.frames.push_back(frame);
+        self.check_unsent(&mut out);
+    }
+
+    /// Queues a notification, which is no state: it is bounded like everything else.
+    pub fn push_notification(&self, frame: ByteString) {
+        let mut out = self.outgoing.borrow_mut();
+        if out.closing.is_some() {
+            return;
+        }
+        self.append(&mut out, frame);
+    }
+
+    /// Queues `envelope` for each name under which its channel is subscribed. `page` gives the frame of a page of older
+    /// turns for a window, or nothing where the client has them all.
+    pub fn deliver(&self, envelope: &Envelope, page: &dyn Fn(&Subscription) -> Option<(ByteString, Option<Window>)>) {
+        let mut subscriptions = self.subscriptions.borrow_mut();
+        let Some(names) = subscriptions.get_mut(&envelope.channel) else { return };
+        if envelope.seq <= self.last_seq.get() {
+            return;
+        }
+        for name in names.iter_mut().filter(|s| s.from_seq < envelope.seq) {
+            let frame = if envelope.is_page {
+                let Some((frame, window)) = page(name) else { continue };
+                name.window = window;
+                frame
+            } else if name.alias == envelope.channel {
+                envelope.frame.clone()
+            } else {
+                envelope.renamed(name.alias.as_str())
+            };
+            self.last_seq.set(envelope.seq);
+            let mut out = self.outgoing.borrow_mut();
+            if out.closing.is_some() {
+                return;
+            }
+            match out.held.as_mut() {
+                Some(held) => held.push_back((envelope.seq, name.alias.clone(), frame)),
+                None => self.append(&mut out, frame),
+            }
+        }
+    }
+
+    fn append(&self, out: &mut Outgoing, frame: ByteString) {
+        out.bytes += frame.len();
+        out.frames.push_back(frame);
+        self.check_unsent(out);
+    }
+
+    fn check_unsent(&self, out: &mut Outgoing) {
+        if out.bytes.saturating_sub(out.answer) > self.unsent_limit && out.closing.is_none() {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "unsent_bytes").increment(1);
+            out.frames.clear();
+            out.bytes = 0;
+            out.closing = Some(Closing { code: CLOSE_SLOW, reason: "too slow: reconnect to go on".into() });
+            self.wake.notify_one();
+        }
+    }
+
+    /// Adds or renews a subscription.
+    pub fn subscribe(&self, subscription: Subscription) {
+        let mut all = self.subscriptions.borrow_mut();
+        let names = all.entry(subscription.channel.clone()).or_default();
+        names.retain(|s| s.alias != subscription.alias);
+        names.push(subscription);
+    }
+
+    /// Removes the subscription under `alias`; returns the channel when no name of it is left.
+    pub fn unsubscribe(&self, alias: &Channel) -> Option<Channel> {
+        let mut all = self.subscriptions.borrow_mut();
+        let channel = all.iter().find(|(_, names)| names.iter().any(|s| s.alias == *alias))?.0.clone();
+        let names = all.get_mut(&channel)?;
+        names.retain(|s| s.alias != *alias);
+        if !names.is_empty() {
+            return None;
+        }
+        all.remove(&channel);
+        Some(channel)
+    }
+
+    /// Removes every name of a channel that is gone.
+    pub fn drop_channel(&self, channel: &Channel) {
+        self.subscriptions.borrow_mut().remove(channel);
+    }
+
+    /// The window of the subscription under `alias`.
+    pub fn window(&self, alias: &Channel) -> Option<Window> {
+        let all = self.subscriptions.borrow();
+        all.values().flatten().find(|s| s.alias == *alias).and_then(|s| s.window)
+    }
+
+    /// The channels that it is subscribed to.
+    pub fn channels(&self) -> Vec<Channel> {
+        self.subscriptions.borrow().keys().cloned().collect()
+    }
+
+    /// How many names it is subscribed under.
+    pub fn subscription_count(&self) -> usize {
+        self.subscriptions.borrow().values().map(Vec::len).sum()
+    }
+
+    /// Keeps envelopes back until [`Connection::release_held`]: an answer is being made that they must not overtake.
+    pub fn hold(&self) {
+        self.outgoing.borrow_mut().held.get_or_insert_default();
+    }
+
+    /// The channels that have held envelopes at or before `seq`: snapshots of them are older than that number.
+    pub fn held_before(&self, seq: ServerSeq) -> Vec<Channel> {
+        let out = self.outgoing.borrow();
+        let held = out.held.iter().flatten().filter(|(s, _, _)| *s <= seq);
+        let mut names: Vec<Channel> = held.map(|(_, alias, _)| alias.clone()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Forgets held envelopes of `alias` at or before `seq`: a newer snapshot holds them.
+    pub fn forget_held(&self, alias: &Channel, seq: ServerSeq) {
+        if let Some(held) = self.outgoing.borrow_mut().held.as_mut() {
+            held.retain(|(s, name, _)| name != alias || *s > seq);
+        }
+    }
+
+    /// The number of the first envelope that is kept back.
+    pub fn first_held(&self) -> Option<ServerSeq> {
+        self.outgoing.borrow().held.as_ref()?.front().map(|(seq, _, _)| *seq)
+    }
+
+    /// Queues `answer` and then what was kept back, without what is at or before `after` (a replay in the answer has it).
+    pub fn release_held(&self, answer: ByteString, after: ServerSeq) {
+        let held = self.outgoing.borrow_mut().held.take();
+        self.push(answer);
+        let mut out = self.outgoing.borrow_mut();
+        for (_, _, frame) in held.into_iter().flatten().filter(|(seq, _, _)| *seq > after) {
+            self.append(&mut out, frame);
+        }
+        drop(out);
+        self.wake.notify_one();
+    }
+
+    /// Ends the connection after what is queued.
+    pub fn close(&self, code: u16, reason: String) {
+        let mut out = self.outgoing.borrow_mut();
+        out.closing.get_or_insert(Closing { code, reason });
+        drop(out);
+        self.wake.notify_one();
+    }
+
+    /// Takes the next frame to write. Its bytes no longer count as unsent.
+    pub fn pop(&self) -> Option<ByteString> {
+        let mut out = self.outgoing.borrow_mut();
+        let frame = out.frames.pop_front()?;
+        out.bytes = out.bytes.saturating_sub(frame.len());
+        if out.frames.is_empty() || frame.len() == out.answer {
+            out.answer = 0;
+        }
+        Some(frame)
+    }
+
+    /// Why it is to be closed, once nothing is left to write.
+    pub fn closing(&self) -> Option<Closing> {
+        let out = self.outgoing.borrow();
+        out.frames.is_empty().then(|| out.closing.clone()).flatten()
+    }
+
+    /// Whether it was asked to close, written out or not.
+    pub fn is_closing(&self) -> bool {
+        self.outgoing.borrow().closing.is_some()
+    }
+}
+
+/// Who sends: the connection and what is known of its peer since the upgrade and the handshake.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub connection: ConnectionRef,
+    /// The client id of the handshake.
+    pub client_id: Arc<str>,
+    /// `user:<id>` or `root:<host>`.
+    pub principal: Arc<str>,
+}

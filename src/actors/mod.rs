@@ -1,0 +1,14 @@
+//! Who decides and in what order things become visible.
+//!
+//! A command reaches the actor of its session or chat, which decides, folds, and hands one batch to its lane of the log
+//! writer. The writer makes batches durable and hands them over, in the order of the line, to the routers, which own the
+//! connections. Whatever rests on an event (an answer, a refusal, a snapshot, a prompt to an agent) is an entry of the
+//! same lane and leaves only when every batch before it is durable.
+
+pub mod agent;
+pub mod command;
+pub mod connection;
+pub mod envelope;
+pub mod host;
+pub mod router;
+pub mod writer;

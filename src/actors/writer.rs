@@ -1,0 +1,515 @@
+//! The log writer: one thread that gives numbers, makes batches durable and hands them over in order.
+//!
+//! Each session has a lane, a queue of entries that keep their order: batches to append, and releases, which wait until
+//! every batch before them in the lane is on disk. With nothing before it a release leaves at once. Lanes share a commit
+//! by deficit round robin, so a flood in one session delays the others by little. When a commit fails, everything that
+//! its lanes hold in that generation is refused, so nothing decided on a lost fold is ever appended.
+//!
+//! Used by the session and root actors. Left out on purpose: any knowledge of what an event means.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use metrics::{counter, histogram};
+
+use super::envelope::Envelope;
+use super::router::Hub;
+use crate::events::{Batch, ChannelId, Kind, LogFault, ServerSeq, Store};
+
+/// What a lane may add to a commit each time it is its turn, in bytes.
+const QUANTUM: usize = 4 * 1024;
+/// When a commit stops taking more, in bytes.
+const COMMIT_BYTES: usize = 64 * 1024;
+/// How many channels' newest numbers are kept in memory before the store is asked again.
+const KNOWN_CHANNELS: usize = 100_000;
+
+/// Whether the host shows events before or after they are on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Nobody sees an event before it is on disk.
+    Commit,
+    /// Events are shown at once and committed at least this often; a crash can lose what was shown meanwhile.
+    Interval(Duration),
+}
+
+/// The place of a release on the line: what is durable before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The newest number that was handed over before this release.
+    pub seq: ServerSeq,
+    /// The newest event of the channel that the release asked about, 0 for none.
+    pub channel_seq: ServerSeq,
+}
+
+/// Why what a release waited for was not appended. One text for all who waited.
+#[derive(Debug, Clone)]
+pub struct Lost(pub Arc<str>);
+
+/// What leaves once every batch before it in its lane is durable, or is told that they were lost.
+///
+/// Runs on the writer's thread or on the caller's: it must only hand something over, never wait.
+pub type Release = Box<dyn FnOnce(Result<Place, Lost>) + Send>;
+
+enum Entry {
+    Append(Batch),
+    Release { asks: Option<ChannelId>, release: Release },
+}
+
+impl Entry {
+    fn weight(&self) -> usize {
+        match self {
+            Entry::Append(batch) => batch.weight(),
+            Entry::Release { .. } => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: VecDeque<(u64, Entry)>,
+    deficit: usize,
+    /// Entries that the running commit took and has not handed over yet.
+    in_commit: usize,
+    /// The newest generation in which a batch was lost, and why.
+    lost: Option<(u64, Lost)>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<ChannelId, Queue>,
+    /// Lanes with entries, in the order of their turns.
+    turns: VecDeque<ChannelId>,
+    newest: HashMap<ChannelId, ServerSeq>,
+    handed_over: ServerSeq,
+    /// Callers that want everything which was shown to be on disk.
+    barriers: Vec<tokio::sync::oneshot::Sender<()>>,
+    stopping: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
+    durability: Durability,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The handle of the writer's thread.
+pub struct LogWriter {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LogWriter {
+    /// Starts the thread. With [`Durability::Interval`] the store is told first that numbers run ahead of the disk.
+    ///
+    /// # Errors
+    /// [`LogFault`] when that could not be written down, or no thread could be started.
+    pub fn start(store: Arc<dyn Store>, hub: Arc<Hub>, durability: Durability) -> Result<Self, LogFault> {
+        if matches!(durability, Durability::Interval(_)) {
+            store.publish_ahead()?;
+        }
+        let state = State { handed_over: store.next_seq().saturating_sub(1), ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new(), store, hub, durability });
+        let worker = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("log-writer".into())
+            .spawn(move || run(&worker))
+            .map_err(|source| LogFault::Io { path: "log-writer".into(), source })?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The lane of `session`, in its first generation.
+    pub fn lane(&self, session: ChannelId) -> Lane {
+        Lane { session, generation: 1, shared: Arc::clone(&self.shared) }
+    }
+
+    /// The newest number that was handed over: what a client that asks now may have seen.
+    pub fn handed_over(&self) -> ServerSeq {
+        self.shared.state().handed_over
+    }
+
+    /// Waits until everything that was handed over is on disk, so that a reader of the store finds it.
+    pub async fn barrier(&self) {
+        if self.shared.durability == Durability::Commit {
+            return;
+        }
+        let (done, wait) = tokio::sync::oneshot::channel();
+        self.shared.state().barriers.push(done);
+        self.shared.wake.notify_one();
+        let _ = wait.await;
+    }
+
+    /// Commits what is queued and ends the thread. Nothing can be appended afterwards.
+    pub fn stop(&self) {
+        self.shared.state().stopping = true;
+        self.shared.wake.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A session's way to the log. Entries keep their order.
+#[derive(Clone)]
+pub struct Lane {
+    session: ChannelId,
+    generation: u64,
+    shared: Arc<Shared>,
+}
+
+impl Lane {
+    /// Queues `batch`. Whether it became durable is told to the releases behind it.
+    pub fn append(&self, batch: Batch) {
+        if batch.events.is_empty() && batch.rows.is_empty() {
+            return;
+        }
+        let mut state = self.shared.state();
+        if state.stopping || self.is_lost(&state).is_some() {
+            return;
+        }
+        self.queue(&mut state, Entry::Append(batch));
+    }
+
+    /// Runs `release` once everything before it is durable. `asks` names the channel whose newest number it wants.
+    pub fn release(&self, asks: Option<ChannelId>, release: Release) {
+        let mut state = self.shared.state();
+        if let Some(lost) = self.is_lost(&state) {
+            drop(state);
+            return release(Err(lost));
+        }
+        let waits = state.lanes.get(&self.session).is_some_and(|q| q.in_commit > 0 || !q.entries.is_empty());
+        if waits {
+            if state.stopping {
+                drop(state);
+                return release(Err(Lost(Arc::from("the host is stopping"))));
+            }
+            return self.queue(&mut state, Entry::Release { asks, release });
+        }
+        let place = place(&self.shared, &mut state, asks, ServerSeq::MAX);
+        // Held over the hand-over: an append of this lane by another thread must not overtake it.
+        release(place);
+    }
+
+    /// The same lane after a loss: what is queued from now on rests on a fold that was read from the log again.
+    pub fn reopen(&mut self) {
+        self.generation += 1;
+    }
+
+    /// The generation that entries of this handle belong to.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn is_lost(&self, state: &State) -> Option<Lost> {
+        let (generation, lost) = state.lanes.get(&self.session)?.lost.as_ref()?;
+        (*generation >= self.generation).then(|| lost.clone())
+    }
+
+    fn queue(&self, state: &mut State, entry: Entry) {
+        let queue = state.lanes.entry(self.session).or_default();
+        if queue.entries.is_empty() {
+            state.turns.push_back(self.session);
+        }
+        queue.entries.push_back((self.generation, entry));
+        self.shared.wake.notify_one();
+    }
+}
+
+/// What one commit takes, in order.
+type Taken = Vec<(ChannelId, u64, Entry)>;
+
+fn run(shared: &Shared) {
+    let mut ahead = Ahead::default();
+    loop {
+        let (taken, barriers, stop) = next(shared, &ahead);
+        match shared.durability {
+            Durability::Commit => commit(shared, taken),
+            Durability::Interval(_) => ahead.publish(shared, taken),
+        }
+        if ahead.is_due(shared) || !barriers.is_empty() || stop {
+            ahead.commit(shared);
+        }
+        for barrier in barriers {
+            let _ = barrier.send(());
+        }
+        if stop && shared.state().turns.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Waits for entries, a barrier, a due commit or the stop, and takes what the next commit holds.
+fn next(shared: &Shared, ahead: &Ahead) -> (Taken, Vec<tokio::sync::oneshot::Sender<()>>, bool) {
+    let mut state = shared.state();
+    while state.turns.is_empty() && state.barriers.is_empty() && !state.stopping {
+        match ahead.due_in(shared) {
+            Some(wait) if wait.is_zero() => break,
+            Some(wait) => {
+                state = shared.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            None => state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+    let taken = take(&mut state);
+    (taken, std::mem::take(&mut state.barriers), state.stopping)
+}
+
+/// Deficit round robin over the lanes that have entries, until the commit is full or nothing is left.
+fn take(state: &mut State) -> Taken {
+    let mut taken = Taken::new();
+    let mut bytes = 0;
+    while bytes < COMMIT_BYTES {
+        let Some(session) = state.turns.pop_front() else { break };
+        let Some(queue) = state.lanes.get_mut(&session) else { continue };
+        queue.deficit += QUANTUM;
+        while let Some((_, entry)) = queue.entries.front() {
+            let weight = entry.weight();
+            if weight > queue.deficit {
+                break;
+            }
+            queue.deficit -= weight;
+            bytes += weight;
+            if let Some((generation, entry)) = queue.entries.pop_front() {
+                queue.in_commit += 1;
+                taken.push((session, generation, entry));
+            }
+        }
+        if queue.entries.is_empty() {
+            queue.deficit = 0;
+        } else {
+            state.turns.push_back(session);
+        }
+    }
+    taken
+}
+
+fn commit(shared: &Shared, taken: Taken) {
+    let (steps, batches) = split(taken);
+    if batches.is_empty() {
+        return hand_over(shared, steps, &[], &[], ServerSeq::MAX);
+    }
+    let started = Instant::now();
+    match shared.store.append(&batches) {
+        Ok(firsts) => {
+            histogram!("scrollback_commit_seconds").record(started.elapsed().as_secs_f64());
+            count(&batches);
+            let before = firsts.first().copied().unwrap_or(1);
+            hand_over(shared, steps, &batches, &firsts, before);
+        }
+        Err(fault) => {
+            counter!("scrollback_commits_failed_total").increment(1);
+            tracing::error!(%fault, "an append failed: nothing of it was published");
+            refuse(shared, steps, &Lost(Arc::from(fault.to_string())));
+        }
+    }
+}
+
+fn count(batches: &[Batch]) {
+    let events: usize = batches.iter().map(|b| b.events.len()).sum();
+    counter!("scrollback_commits_total").increment(1);
+    counter!("scrollback_events_total").increment(events as u64);
+}
+
+/// A step of a commit: the batch with this index, or a release between batches.
+enum Step {
+    Batch(usize),
+    Release { asks: Option<ChannelId>, release: Release },
+}
+
+type Steps = Vec<(ChannelId, u64, Step)>;
+
+fn split(taken: Taken) -> (Steps, Vec<Batch>) {
+    let mut batches = Vec::new();
+    let steps = taken
+        .into_iter()
+        .map(|(session, generation, entry)| match entry {
+            Entry::Append(batch) => {
+                batches.push(batch);
+                (session, generation, Step::Batch(batches.len() - 1))
+            }
+            Entry::Release { asks, release } => (session, generation, Step::Release { asks, release }),
+        })
+        .collect();
+    (steps, batches)
+}
+
+/// Publishes batches and runs releases, each at its place. `before` is the first number of this commit.
+fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerSeq], before: ServerSeq) {
+    let mut run: Vec<Envelope> = Vec::new();
+    for (session, _, step) in steps {
+        match step {
+            Step::Batch(index) => {
+                if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
+                    publish_batch(shared, batch, *first, &mut run);
+                }
+                // The lane's count falls only when its envelopes are with the routers.
+                if run.is_empty() {
+                    done(&mut shared.state(), session);
+                } else {
+                    shared.hub.publish(std::mem::take(&mut run));
+                    done(&mut shared.state(), session);
+                }
+            }
+            Step::Release { asks, release } => {
+                let mut state = shared.state();
+                let place = place(shared, &mut state, asks, before);
+                release(place);
+                done(&mut state, session);
+            }
+        }
+    }
+}
+
+/// Notes the numbers of `batch` and adds its envelopes to `run`.
+fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec<Envelope>) {
+    let mut state = shared.state();
+    if state.newest.len() > KNOWN_CHANNELS {
+        state.newest.clear();
+    }
+    for (seq, event) in (first..).zip(&batch.events) {
+        state.newest.insert(event.channel_id, seq);
+        state.handed_over = seq;
+        if event.kind == Kind::Action {
+            run.push(Envelope::new(event.channel.clone(), event.channel_id, seq, event.origin.as_ref(), &event.action));
+        }
+    }
+}
+
+fn done(state: &mut State, session: ChannelId) {
+    let Some(queue) = state.lanes.get_mut(&session) else { return };
+    queue.in_commit = queue.in_commit.saturating_sub(1);
+    if queue.in_commit == 0 && queue.entries.is_empty() && queue.lost.is_none() {
+        state.lanes.remove(&session);
+    }
+}
+
+/// Where a release stands. The store knows the channel's newest event where memory does not; events from `before` on
+/// belong to the commit that is being handed over and are in memory if they were handed over already.
+fn place(shared: &Shared, state: &mut State, asks: Option<ChannelId>, before: ServerSeq) -> Result<Place, Lost> {
+    let channel_seq = match asks {
+        None => 0,
+        Some(channel) => match state.newest.get(&channel) {
+            Some(seq) => *seq,
+            None => {
+                let newest = shared
+                    .store
+                    .last_of(channel, before.saturating_sub(1))
+                    .map_err(|fault| Lost(Arc::from(fault.to_string())))?
+                    .unwrap_or(0);
+                state.newest.insert(channel, newest);
+                newest
+            }
+        },
+    };
+    Ok(Place { seq: state.handed_over, channel_seq })
+}
+
+/// After a failed append: the lanes whose batches were in it lose all that they hold in that generation. A release with
+/// no batch of its own lane before it in the commit is not concerned.
+fn refuse(shared: &Shared, steps: Steps, lost: &Lost) {
+    let mut refused: Vec<Release> = Vec::new();
+    for (session, generation, step) in steps {
+        let mut state = shared.state();
+        let concerned =
+            state.lanes.get(&session).and_then(|q| q.lost.as_ref()).is_some_and(|(lost_in, _)| *lost_in >= generation);
+        match step {
+            Step::Batch(_) => lose(&mut state, session, generation, lost, &mut refused),
+            Step::Release { release, .. } if concerned => refused.push(release),
+            Step::Release { asks, release } => release(place(shared, &mut state, asks, ServerSeq::MAX)),
+        }
+        done(&mut state, session);
+    }
+    for release in refused {
+        release(Err(lost.clone()));
+    }
+}
+
+/// Marks the generation as lost and takes what the lane still holds of it.
+fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, refused: &mut Vec<Release>) {
+    let Some(queue) = state.lanes.get_mut(&session) else { return };
+    queue.lost = Some((generation, lost.clone()));
+    let (of_it, rest): (VecDeque<_>, VecDeque<_>) =
+        std::mem::take(&mut queue.entries).into_iter().partition(|(g, _)| *g <= generation);
+    queue.entries = rest;
+    if queue.entries.is_empty() {
+        state.turns.retain(|turn| *turn != session);
+    }
+    refused.extend(of_it.into_iter().filter_map(|(_, entry)| match entry {
+        Entry::Release { release, .. } => Some(release),
+        Entry::Append(_) => None,
+    }));
+}
+
+/// With [`Durability::Interval`]: what was published and is not on disk yet.
+#[derive(Default)]
+struct Ahead {
+    batches: Vec<Batch>,
+    events: u64,
+    since: Option<Instant>,
+}
+
+impl Ahead {
+    fn publish(&mut self, shared: &Shared, taken: Taken) {
+        let (steps, batches) = split(taken);
+        let mut next = shared.store.next_seq() + self.events;
+        let before = next;
+        let firsts: Vec<ServerSeq> = batches
+            .iter()
+            .map(|batch| {
+                let first = next;
+                next += batch.events.len() as u64;
+                first
+            })
+            .collect();
+        self.events += next - before;
+        hand_over(shared, steps, &batches, &firsts, before);
+        if !batches.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
+            self.batches.extend(batches);
+        }
+    }
+
+    fn due_in(&self, shared: &Shared) -> Option<Duration> {
+        let Durability::Interval(interval) = shared.durability else { return None };
+        self.since.map(|since| interval.saturating_sub(since.elapsed()))
+    }
+
+    fn is_due(&self, shared: &Shared) -> bool {
+        self.due_in(shared).is_some_and(|wait| wait.is_zero())
+    }
+
+    /// Commits what was published. When that fails, what was shown is lost: no lane may go on, so the writer stops
+    /// taking appends and the host has to be started again.
+    fn commit(&mut self, shared: &Shared) {
+        if self.batches.is_empty() {
+            return;
+        }
+        match shared.store.append(&self.batches) {
+            Ok(_) => {
+                count(&self.batches);
+                *self = Self::default();
+            }
+            Err(fault) => {
+                counter!("scrollback_commits_failed_total").increment(1);
+                tracing::error!(%fault, "what was shown could not be written down: it is tried again");
+                self.since = Some(Instant::now());
+            }
+        }
+    }
+}
