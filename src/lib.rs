@@ -8,3 +8,4 @@
 pub mod actors;
 pub mod clock;
 pub mod events;
+pub mod projections;
