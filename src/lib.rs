@@ -6,5 +6,6 @@
 //! `protocol` ← `main`.
 
 pub mod actors;
+pub mod agents;
 pub mod clock;
 pub mod events;
