@@ -6,6 +6,7 @@
 //! `protocol` ← `main`.
 
 pub mod actors;
+pub mod agents;
 pub mod clock;
 pub mod events;
 pub mod projections;
