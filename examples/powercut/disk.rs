@@ -1,0 +1,264 @@
+//! A disk that forgets what was not synced: a FUSE file system with one file, `disk`.
+//!
+//! Used by `rig`, which puts a loop device over the file. Always: a block that was written is pending until the file is
+//! synced, and [`Disk::cut`] sees either what was synced or that and some of the pending blocks, as a drive with a
+//! volatile write cache leaves them. Left out on purpose: blocks that are torn in the middle, and syncs that fail.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+};
+
+use crate::chance::Chance;
+
+/// Bytes of a block: what a drive writes whole or not at all.
+const BLOCK: usize = 4096;
+/// The inode of the one folder.
+const FOLDER: u64 = 1;
+/// The inode of the one file.
+const FILE: u64 = 2;
+/// How long the kernel may keep names and sizes; they never change.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// The name of the one file.
+pub const NAME: &str = "disk";
+
+/// Blocks by number. One that is not there is all zeros.
+type Blocks = BTreeMap<u64, Arc<[u8]>>;
+
+/// What a drive holds after a power cut.
+#[derive(Clone, Default)]
+pub struct Image(Blocks);
+
+impl Image {
+    /// Writes the image to `path`, a sparse file of `size` bytes.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn write(&self, path: &Path, size: u64) -> io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(size)?;
+        for (number, block) in &self.0 {
+            file.write_all_at(block, number * BLOCK as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of a disk and where each of them is.
+struct Cache {
+    /// Survives a cut.
+    durable: Blocks,
+    /// Written since the last sync.
+    pending: Blocks,
+}
+
+impl Cache {
+    /// The block as a reader sees it, `None` for zeros.
+    fn block(&self, number: u64) -> Option<&Arc<[u8]>> {
+        self.pending.get(&number).or_else(|| self.durable.get(&number))
+    }
+
+    /// `length` bytes from `offset` on.
+    fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let (number, inside) = place(offset + bytes.len() as u64);
+            let count = (BLOCK - inside).min(length - bytes.len());
+            match self.block(number).and_then(|block| block.get(inside..inside + count)) {
+                Some(part) => bytes.extend_from_slice(part),
+                None => bytes.resize(bytes.len() + count, 0),
+            }
+        }
+        bytes
+    }
+
+    /// Puts `bytes` at `offset`, pending.
+    fn write(&mut self, offset: u64, mut bytes: &[u8]) {
+        let mut at = offset;
+        while !bytes.is_empty() {
+            let (number, inside) = place(at);
+            let (part, rest) = bytes.split_at((BLOCK - inside).min(bytes.len()));
+            let mut block = self.block(number).map_or_else(|| vec![0; BLOCK], |block| block.to_vec());
+            if let Some(target) = block.get_mut(inside..inside + part.len()) {
+                target.copy_from_slice(part);
+            }
+            self.pending.insert(number, block.into());
+            at += part.len() as u64;
+            bytes = rest;
+        }
+    }
+
+    /// Makes all that is pending durable.
+    fn sync(&mut self) {
+        self.durable.append(&mut self.pending);
+    }
+}
+
+/// The number of the block that holds `offset`, and where in it.
+fn place(offset: u64) -> (u64, usize) {
+    (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
+}
+
+/// A disk with a volatile write cache. Cheap to clone; all clones are the same disk.
+#[derive(Clone)]
+pub struct Disk {
+    size: u64,
+    cache: Arc<Mutex<Cache>>,
+}
+
+impl Disk {
+    /// A disk of `size` bytes that holds `image`.
+    pub fn new(size: u64, image: Image) -> Self {
+        let cache = Cache { durable: image.0, pending: Blocks::new() };
+        Self { size, cache: Arc::new(Mutex::new(cache)) }
+    }
+
+    /// What is left when the power goes now: all that was synced, and each pending block with a chance of `subset`
+    /// in 100. Also returns how many blocks were pending. The disk itself goes on.
+    pub fn cut(&self, subset: u64, chance: &mut Chance) -> (Image, usize) {
+        let cache = self.cache();
+        let mut blocks = cache.durable.clone();
+        for (number, block) in &cache.pending {
+            if chance.below(100) < subset {
+                blocks.insert(*number, Arc::clone(block));
+            }
+        }
+        (Image(blocks), cache.pending.len())
+    }
+
+    /// Shows the disk as the file `disk` in `folder`, until the session is dropped.
+    ///
+    /// # Errors
+    /// What the kernel says to the mount.
+    pub fn mount(&self, folder: &Path) -> io::Result<BackgroundSession> {
+        fuser::spawn_mount2(self.clone(), folder, &[MountOption::FSName("powercut".into())])
+    }
+
+    /// The cache. No code that holds it can panic half-way, so a poisoned lock is as good as another.
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the kernel wants to know of an inode.
+    fn attr(&self, ino: u64) -> FileAttr {
+        let folder = ino == FOLDER;
+        FileAttr {
+            ino,
+            size: if folder { 0 } else { self.size },
+            blocks: if folder { 0 } else { self.size / 512 },
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if folder { FileType::Directory } else { FileType::RegularFile },
+            perm: if folder { 0o700 } else { 0o600 },
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: BLOCK as u32,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for Disk {
+    fn lookup(&mut self, _: &Request<'_>, _: u64, name: &OsStr, reply: ReplyEntry) {
+        if name == NAME { reply.entry(&FOREVER, &self.attr(FILE), 0) } else { reply.error(libc::ENOENT) }
+    }
+
+    fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
+        reply.attr(&FOREVER, &self.attr(ino));
+    }
+
+    fn setattr(
+        &mut self,
+        _: &Request<'_>,
+        ino: u64,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<u64>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<u32>,
+        reply: ReplyAttr,
+    ) {
+        reply.attr(&FOREVER, &self.attr(ino));
+    }
+
+    fn open(&mut self, _: &Request<'_>, ino: u64, _flags: i32, reply: ReplyOpen) {
+        reply.opened(ino, 0);
+    }
+
+    fn read(
+        &mut self,
+        _: &Request<'_>,
+        _ino: u64,
+        _fh: u64,
+        offset: i64,
+        size: u32,
+        _flags: i32,
+        _lock_owner: Option<u64>,
+        reply: ReplyData,
+    ) {
+        let offset = u64::try_from(offset).unwrap_or(0).min(self.size);
+        let length = u64::from(size).min(self.size - offset) as usize;
+        reply.data(&self.cache().read(offset, length));
+    }
+
+    fn write(
+        &mut self,
+        _: &Request<'_>,
+        _ino: u64,
+        _fh: u64,
+        offset: i64,
+        bytes: &[u8],
+        _write_flags: u32,
+        _flags: i32,
+        _lock_owner: Option<u64>,
+        reply: ReplyWrite,
+    ) {
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        if offset.saturating_add(bytes.len() as u64) > self.size {
+            return reply.error(libc::ENOSPC);
+        }
+        self.cache().write(offset, bytes);
+        reply.written(bytes.len() as u32);
+    }
+
+    /// Comes with each close of the file; a close makes nothing durable.
+    fn flush(&mut self, _: &Request<'_>, _ino: u64, _fh: u64, _lock_owner: u64, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    /// A flush of the drive's cache: the loop device turns the block layer's flushes into it.
+    fn fsync(&mut self, _: &Request<'_>, _ino: u64, _fh: u64, _datasync: bool, reply: ReplyEmpty) {
+        self.cache().sync();
+        reply.ok();
+    }
+
+    /// Holes cannot be punched, so that a discard never makes anything durable behind the cache's back.
+    fn fallocate(&mut self, _: &Request<'_>, _ino: u64, _fh: u64, _at: i64, _len: i64, _mode: i32, reply: ReplyEmpty) {
+        reply.error(libc::EOPNOTSUPP);
+    }
+
+    fn statfs(&mut self, _: &Request<'_>, _ino: u64, reply: ReplyStatfs) {
+        let blocks = self.size / BLOCK as u64;
+        reply.statfs(blocks, blocks, blocks, 2, 0, BLOCK as u32, 255, BLOCK as u32);
+    }
+}
