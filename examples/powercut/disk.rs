@@ -1,8 +1,8 @@
 //! A disk that forgets what was not synced: a FUSE file system with one file, `disk`.
 //!
 //! Used by `rig`, which puts a loop device over the file. Always: a block that was written is pending until the file is
-//! synced, and [`Disk::cut`] sees either what was synced or that and some of the pending blocks, as a drive with a
-//! volatile write cache leaves them. Left out on purpose: blocks that are torn in the middle, and syncs that fail.
+//! synced, and a cut leaves either what was synced or that and some of the pending blocks, as a drive with a volatile
+//! write cache does. A cut falls between any two blocks, also of one write. Left out on purpose: blocks that are torn in the middle, and syncs that fail.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,6 +17,8 @@ use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
 };
+
+use tokio::sync::oneshot;
 
 use crate::chance::Chance;
 
@@ -35,7 +37,7 @@ pub const NAME: &str = "disk";
 type Blocks = BTreeMap<u64, Arc<[u8]>>;
 
 /// What a drive holds after a power cut.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Image(Blocks);
 
 impl Image {
@@ -53,18 +55,41 @@ impl Image {
     }
 }
 
-/// The blocks of a disk and where each of them is.
-struct Cache {
-    /// Survives a cut.
+/// The blocks of a disk at one moment, by where each of them is.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// Survive a cut.
     durable: Blocks,
     /// Written since the last sync.
     pending: Blocks,
 }
 
+impl Moment {
+    /// What is left when the power goes at this moment: all that was synced, and each pending block with a chance of
+    /// `subset` in 100.
+    pub fn cut(mut self, subset: u64, chance: &mut Chance) -> Image {
+        let kept = self.pending.into_iter().filter(|_| chance.below(100) < subset);
+        self.durable.extend(kept);
+        Image(self.durable)
+    }
+
+    /// How many blocks are not synced.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// A disk's blocks, and who waits for a moment to come.
+struct Cache {
+    now: Moment,
+    /// After how many more blocks the moment is to be told, and to whom.
+    awaited: Option<(u64, oneshot::Sender<Moment>)>,
+}
+
 impl Cache {
     /// The block as a reader sees it, `None` for zeros.
     fn block(&self, number: u64) -> Option<&Arc<[u8]>> {
-        self.pending.get(&number).or_else(|| self.durable.get(&number))
+        self.now.pending.get(&number).or_else(|| self.now.durable.get(&number))
     }
 
     /// `length` bytes from `offset` on.
@@ -91,7 +116,8 @@ impl Cache {
             if let Some(target) = block.get_mut(inside..inside + part.len()) {
                 target.copy_from_slice(part);
             }
-            self.pending.insert(number, block.into());
+            self.now.pending.insert(number, block.into());
+            self.tell();
             at += part.len() as u64;
             bytes = rest;
         }
@@ -99,7 +125,20 @@ impl Cache {
 
     /// Makes all that is pending durable.
     fn sync(&mut self) {
-        self.durable.append(&mut self.pending);
+        self.now.durable.append(&mut self.now.pending);
+    }
+
+    /// Counts a block, and tells the moment where it has come.
+    fn tell(&mut self) {
+        self.awaited = match self.awaited.take() {
+            Some((left, waiting)) if left > 1 => Some((left - 1, waiting)),
+            Some((_, waiting)) => {
+                // Who asked may have lost patience.
+                let _ = waiting.send(self.now.clone());
+                None
+            }
+            None => None,
+        };
     }
 }
 
@@ -118,21 +157,21 @@ pub struct Disk {
 impl Disk {
     /// A disk of `size` bytes that holds `image`.
     pub fn new(size: u64, image: Image) -> Self {
-        let cache = Cache { durable: image.0, pending: Blocks::new() };
+        let now = Moment { durable: image.0, pending: Blocks::new() };
+        let cache = Cache { now, awaited: None };
         Self { size, cache: Arc::new(Mutex::new(cache)) }
     }
 
-    /// What is left when the power goes now: all that was synced, and each pending block with a chance of `subset`
-    /// in 100. Also returns how many blocks were pending. The disk itself goes on.
-    pub fn cut(&self, subset: u64, chance: &mut Chance) -> (Image, usize) {
-        let cache = self.cache();
-        let mut blocks = cache.durable.clone();
-        for (number, block) in &cache.pending {
-            if chance.below(100) < subset {
-                blocks.insert(*number, Arc::clone(block));
-            }
-        }
-        (Image(blocks), cache.pending.len())
+    /// The disk as it is now.
+    pub fn now(&self) -> Moment {
+        self.cache().now.clone()
+    }
+
+    /// The disk as it will be when `blocks` more blocks were written to it, from now on. It goes on meanwhile.
+    pub fn after(&self, blocks: u64) -> oneshot::Receiver<Moment> {
+        let (waiting, moment) = oneshot::channel();
+        self.cache().awaited = Some((blocks, waiting));
+        moment
     }
 
     /// Shows the disk as the file `disk` in `folder`, until the session is dropped.

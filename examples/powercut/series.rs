@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use crate::chance::Chance;
 use crate::check::Findings;
 use crate::disk::{self, Disk, Image};
@@ -22,6 +24,8 @@ const SIZE: u64 = 768 << 20;
 const CUTS_A_LIFE: usize = 5;
 /// Lives on one disk, at most.
 const LIVES: u64 = 3;
+/// How long a cut waits for the blocks that it is to come after.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The folder of the victim on the file system.
 pub const STORE: &str = "store";
 
@@ -182,7 +186,11 @@ impl Series {
             let subset = self.subset.unwrap_or((before + cuts.len()) as u64 % 2 * 50);
             // In this order: what is acknowledged before the power goes has to be there afterwards.
             let acked = fs::read_to_string(&acked).map_err(at(&acked))?;
-            let (image, pending) = disk.cut(subset, chance);
+            // Some blocks later, so that it goes in the middle of a commit and not in the pause after one.
+            let moment = timeout(PATIENCE, disk.after(chance.between(1, 120))).await;
+            let moment = moment.ok().and_then(Result::ok).unwrap_or_else(|| disk.now());
+            let pending = moment.pending();
+            let image = moment.cut(subset, chance);
             cuts.push(Cut { image, acked, pending, subset, after });
         }
         Ok(cuts)
