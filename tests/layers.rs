@@ -389,7 +389,7 @@ fn two_of_one_step_that_use_each_other_are_a_fault() {
 
 #[test]
 fn a_folder_without_a_place_is_a_fault() {
-    assert_eq!(planted("helpers/mod.rs", ""), ["src/helpers/mod.rs: `helpers` has no place in STEPS"]);
+    assert_eq!(planted("utils/mod.rs", ""), ["src/utils/mod.rs: `utils` has no place in STEPS"]);
 }
 
 #[test]
