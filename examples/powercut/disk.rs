@@ -301,3 +301,47 @@ impl Filesystem for Disk {
         reply.statfs(blocks, blocks, blocks, 2, 0, BLOCK as u32, 255, BLOCK as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small disk, and a stream of chances that nothing depends on.
+    fn disk() -> (Disk, Chance) {
+        (Disk::new(1 << 20, Image::default()), Chance::of(&[1]))
+    }
+
+    #[test]
+    fn a_cut_forgets_what_was_not_synced() {
+        let (disk, mut chance) = disk();
+        disk.cache().write(100, b"synced");
+        disk.cache().sync();
+        disk.cache().write(100, b"newer!");
+        disk.cache().write(9000, b"never");
+        assert_eq!(disk.now().pending(), 2);
+        let after = Disk::new(1 << 20, disk.now().cut(0, &mut chance));
+        assert_eq!(after.cache().read(100, 6), b"synced");
+        assert_eq!(after.cache().read(9000, 5), [0; 5]);
+        let after = Disk::new(1 << 20, disk.now().cut(100, &mut chance));
+        assert_eq!(after.cache().read(100, 6), b"newer!");
+        assert_eq!(after.cache().read(9000, 5), b"never");
+    }
+
+    #[test]
+    fn a_write_over_several_blocks_reads_back_and_leaves_its_neighbours() {
+        let (disk, _) = disk();
+        disk.cache().write(0, &[1; 3 * BLOCK]);
+        disk.cache().write(BLOCK as u64 - 10, &[2; BLOCK + 20]);
+        let bytes = disk.cache().read(0, 4 * BLOCK);
+        let expected = [vec![1; BLOCK - 10], vec![2; BLOCK + 20], vec![1; BLOCK - 10], vec![0; BLOCK]].concat();
+        assert!(bytes == expected);
+    }
+
+    #[test]
+    fn a_moment_comes_in_the_middle_of_a_write() {
+        let (disk, _) = disk();
+        let mut moment = disk.after(2);
+        disk.cache().write(0, &[1; 3 * BLOCK]);
+        assert_eq!(moment.try_recv().map(|moment| moment.pending()), Ok(2));
+    }
+}
