@@ -19,6 +19,7 @@ mod disk;
 mod rig;
 mod script;
 mod series;
+mod store;
 mod victim;
 mod writer;
 
@@ -153,7 +154,7 @@ async fn series(arguments: Arguments, tools: Tools) -> Result<ExitCode, RigFault
         return Ok(verdict(which, run(which, arguments.cuts).await?, None));
     }
     let control = run(Which::SledFlushOnly, arguments.control_cuts).await?;
-    Ok(verdict(Which::SledFdatasync, run(Which::SledFdatasync, arguments.cuts).await?, Some(control)))
+    Ok(verdict(Which::Store, run(Which::Store, arguments.cuts).await?, Some(control)))
 }
 
 /// Says how it went. The victim must hold; the control must not.

@@ -7,6 +7,7 @@ use scrollback::events::{Batch, Record, ServerSeq};
 
 use crate::control::BareSled;
 use crate::script::{Line, RowMap};
+use crate::store::HostStore;
 
 /// A store that can be written to, and read back after a cut.
 pub trait Victim {
@@ -37,6 +38,8 @@ pub trait Victim {
 /// The victims by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Which {
+    /// The store of the host. It must hold.
+    Store,
     /// The control: bare sled that calls `flush()` and nothing else. It must lose.
     SledFlushOnly,
     /// Bare sled with an fdatasync after each `flush()`, to see that the rig is not harsher than a power cut.
@@ -50,6 +53,7 @@ impl Which {
     /// What the store says, as text for a person.
     pub fn open(self, folder: &Path) -> Result<Box<dyn Victim>, String> {
         Ok(match self {
+            Which::Store => Box::new(HostStore::open(folder)?),
             Which::SledFlushOnly => Box::new(BareSled::open(folder, false)?),
             Which::SledFdatasync => Box::new(BareSled::open(folder, true)?),
         })
@@ -57,12 +61,13 @@ impl Which {
 
     /// Whether it can be written to again after a cut. Bare sled knows its channels' newest numbers only while it runs.
     pub fn can_go_on(self) -> bool {
-        false
+        self == Which::Store
     }
 
     /// The name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Which::Store => "store",
             Which::SledFlushOnly => "sled-flush-only",
             Which::SledFdatasync => "sled-fdatasync",
         }
