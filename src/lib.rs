@@ -9,3 +9,4 @@ pub mod access;
 pub mod actors;
 pub mod clock;
 pub mod events;
+pub mod protocol;
