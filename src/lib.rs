@@ -5,8 +5,10 @@
 //! agents hear of it. Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ←
 //! `protocol` ← `main`.
 
+pub mod access;
 pub mod actors;
 pub mod agents;
 pub mod clock;
 pub mod events;
 pub mod projections;
+pub mod protocol;
