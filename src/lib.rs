@@ -7,4 +7,5 @@
 
 pub mod actors;
 pub mod clock;
+pub mod config;
 pub mod events;
