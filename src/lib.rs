@@ -5,6 +5,7 @@
 //! agents hear of it. Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ←
 //! `protocol` ← `main`.
 
+pub mod access;
 pub mod actors;
 pub mod clock;
 pub mod config;

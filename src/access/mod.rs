@@ -1,0 +1,253 @@
+//! Who may come in: the check of a request before anything reads, changes or upgrades.
+//!
+//! Used by the socket and by every HTTP endpoint that is not open to all. A request is admitted with an [`Identity`] or
+//! [`Refused`]; the identity comes from the request's token alone, never from what a client says of itself later.
+//!
+//! Always: a page of a foreign origin is refused, whatever it knows; on loopback a foreign `Host` is refused too, so a
+//! name that was pointed at this machine opens nothing. Left out on purpose: roles and grants, which are read at every
+//! command.
+//! Source: the outer contract, endpoints; AHP threat model.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpRequest, HttpResponse, web};
+use subtle::ConstantTimeEq;
+
+/// What a request is checked against.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// The deployment token. Without one a loopback address is open to anybody on the machine.
+    pub token: Option<String>,
+    /// The secret of this run, which the host's own command line reads from disk; as good as the token.
+    pub host_secret: Option<String>,
+    pub host_name: String,
+    /// Origins of pages that may come in beside this host's own, such as `vscode-file://vscode-app`.
+    pub allowed_origins: Vec<String>,
+    /// The address that the host listens at, with its real port.
+    pub bind: SocketAddr,
+}
+
+/// Who sent an admitted request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `root:<host>` for the deployment token, for this run's secret and on an open loopback address.
+    pub principal: Arc<str>,
+}
+
+/// Why a request is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("a token is needed: send it as ?tkn=TOKEN or as Authorization: Bearer TOKEN")]
+    NoToken,
+    #[error("this page's origin is not allowed: add it to allowed_origins")]
+    ForeignOrigin,
+    #[error("this Host is not this machine: use localhost, 127.0.0.1 or [::1] with the host's port")]
+    ForeignHost,
+}
+
+impl Refused {
+    /// The stable word, status and sentence as JSON: `{"code","message"}`.
+    pub fn response(&self) -> HttpResponse {
+        let (status, code) = match self {
+            Refused::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
+            Refused::ForeignOrigin => (StatusCode::FORBIDDEN, "foreign-origin"),
+            Refused::ForeignHost => (StatusCode::FORBIDDEN, "foreign-host"),
+        };
+        let mut response = HttpResponse::build(status);
+        if status == StatusCode::UNAUTHORIZED {
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+        }
+        response.json(serde_json::json!({ "code": code, "message": self.to_string() }))
+    }
+}
+
+impl Gate {
+    /// Admits `req`, or says why not. Origin and host are looked at before the token.
+    ///
+    /// # Errors
+    /// [`Refused`], whose [`Refused::response`] is the answer.
+    pub fn admit(&self, req: &HttpRequest) -> Result<Identity, Refused> {
+        self.check_host(req)?;
+        self.check_origin(req)?;
+        if self.is_open() || self.knows_token(req) {
+            return Ok(Identity { principal: Arc::from(format!("root:{}", self.host_name)) });
+        }
+        Err(Refused::NoToken)
+    }
+
+    fn is_open(&self) -> bool {
+        self.token.is_none() && self.bind.ip().is_loopback()
+    }
+
+    fn knows_token(&self, req: &HttpRequest) -> bool {
+        let known = [self.token.as_deref(), self.host_secret.as_deref()];
+        let sent = sent_tokens(req);
+        known.into_iter().flatten().any(|known| sent.iter().any(|sent| is_same(known, sent)))
+    }
+
+    /// On loopback a request must name this machine, else a foreign name that resolves to it would do.
+    fn check_host(&self, req: &HttpRequest) -> Result<(), Refused> {
+        let Some(value) = req.headers().get(header::HOST) else { return Ok(()) };
+        if !self.bind.ip().is_loopback() {
+            return Ok(());
+        }
+        let is_this = value.to_str().is_ok_and(|authority| self.is_this_machine(authority, true));
+        if is_this { Ok(()) } else { Err(Refused::ForeignHost) }
+    }
+
+    fn check_origin(&self, req: &HttpRequest) -> Result<(), Refused> {
+        let Some(value) = req.headers().get(header::ORIGIN) else { return Ok(()) };
+        let origin = value.to_str().map_err(|_| Refused::ForeignOrigin)?;
+        if self.allowed_origins.iter().any(|allowed| allowed == origin) {
+            return Ok(());
+        }
+        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        let authority = authority.ok_or(Refused::ForeignOrigin)?;
+        let host = req.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let is_own = host.is_some_and(|host| host.eq_ignore_ascii_case(authority));
+        if is_own || self.is_this_machine(authority, false) { Ok(()) } else { Err(Refused::ForeignOrigin) }
+    }
+
+    /// Whether `authority` (`host[:port]`) names loopback or the bound address, with the bound port. `portless` says
+    /// whether it may leave the port out.
+    fn is_this_machine(&self, authority: &str, portless: bool) -> bool {
+        let (name, port) = split_authority(authority);
+        let is_port = match port {
+            None => portless || self.bind.port() == 80,
+            Some(port) => port.parse() == Ok(self.bind.port()),
+        };
+        let bound = match self.bind {
+            SocketAddr::V4(address) => address.ip().to_string(),
+            SocketAddr::V6(address) => format!("[{}]", address.ip()),
+        };
+        let is_name = ["localhost", "127.0.0.1", "[::1]", bound.as_str()].iter().any(|n| n.eq_ignore_ascii_case(name));
+        is_port && is_name
+    }
+}
+
+/// The host and the port of `host[:port]`, an IPv6 address in its brackets.
+fn split_authority(authority: &str) -> (&str, Option<&str>) {
+    let end_of_name = authority.rfind(']').map_or(0, |at| at + 1);
+    match authority.get(end_of_name..).and_then(|rest| rest.find(':')) {
+        Some(at) => (authority.get(..end_of_name + at).unwrap_or(authority), authority.get(end_of_name + at + 1..)),
+        None => (authority, None),
+    }
+}
+
+/// Every token that the request carries, in its query and in its header.
+fn sent_tokens(req: &HttpRequest) -> Vec<String> {
+    let query = web::Query::<Vec<(String, String)>>::from_query(req.query_string());
+    let query = query.map(web::Query::into_inner).unwrap_or_default();
+    let mut tokens: Vec<String> = query.into_iter().filter(|(key, _)| key == "tkn").map(|(_, token)| token).collect();
+    let bearer = req.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some((scheme, token)) = bearer.and_then(|value| value.split_once(' '))
+        && scheme.eq_ignore_ascii_case("bearer")
+    {
+        tokens.push(token.trim().to_owned());
+    }
+    tokens
+}
+
+/// Compares without telling by its time how much was right.
+fn is_same(known: &str, sent: &str) -> bool {
+    !known.is_empty() && bool::from(known.as_bytes().ct_eq(sent.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn gate(token: Option<&str>) -> Gate {
+        Gate {
+            token: token.map(str::to_owned),
+            host_secret: Some("run-secret".into()),
+            host_name: "box".into(),
+            allowed_origins: vec!["vscode-file://vscode-app".into()],
+            bind: "127.0.0.1:4000".parse().unwrap(),
+        }
+    }
+
+    fn admit(gate: &Gate, uri: &str, headers: &[(&str, &str)]) -> Result<Identity, Refused> {
+        let request = headers.iter().fold(TestRequest::with_uri(uri), |request, header| request.insert_header(*header));
+        gate.admit(&request.to_http_request())
+    }
+
+    #[test]
+    fn an_open_loopback_address_admits_anybody_as_root() {
+        let identity = admit(&gate(None), "/", &[("host", "localhost:4000")]).unwrap();
+        assert_eq!(&*identity.principal, "root:box");
+    }
+
+    #[test]
+    fn a_configured_token_is_needed_in_query_or_header() {
+        let gate = gate(Some("t&k n"));
+        assert_eq!(admit(&gate, "/", &[]), Err(Refused::NoToken));
+        assert_eq!(admit(&gate, "/?tkn=wrong", &[]), Err(Refused::NoToken));
+        assert!(admit(&gate, "/?x=1&tkn=t%26k%20n", &[]).is_ok());
+        assert!(admit(&gate, "/", &[("authorization", "bearer t&k n")]).is_ok());
+        assert_eq!(admit(&gate, "/", &[("authorization", "Basic t&k n")]), Err(Refused::NoToken));
+    }
+
+    #[test]
+    fn the_secret_of_this_run_is_as_good_as_the_token() {
+        assert!(admit(&gate(Some("t")), "/?tkn=run-secret", &[]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_token_opens_nothing() {
+        assert_eq!(admit(&gate(Some("")), "/?tkn=", &[]), Err(Refused::NoToken));
+    }
+
+    #[test]
+    fn an_address_of_the_network_without_a_token_is_closed() {
+        let gate = Gate { bind: "0.0.0.0:4000".parse().unwrap(), ..gate(None) };
+        assert_eq!(admit(&gate, "/", &[]), Err(Refused::NoToken));
+    }
+
+    #[test]
+    fn origins_are_absent_own_or_allowed() {
+        let gate = gate(None);
+        let with = |origin| admit(&gate, "/", &[("host", "127.0.0.1:4000"), ("origin", origin)]);
+        for own in ["http://127.0.0.1:4000", "http://localhost:4000", "https://[::1]:4000", "vscode-file://vscode-app"] {
+            assert!(with(own).is_ok(), "{own}");
+        }
+        for foreign in ["null", "http://localhost:4001", "http://localhost", "https://evil.example", "file://"] {
+            assert_eq!(with(foreign), Err(Refused::ForeignOrigin), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_token_does_not_open_the_gate_to_a_foreign_page() {
+        let refused = admit(&gate(Some("t")), "/?tkn=t", &[("origin", "https://evil.example")]);
+        assert_eq!(refused, Err(Refused::ForeignOrigin));
+    }
+
+    #[test]
+    fn on_loopback_a_foreign_host_is_refused() {
+        let gate = gate(None);
+        for good in ["localhost", "LOCALHOST:4000", "127.0.0.1:4000", "[::1]", "[::1]:4000"] {
+            assert!(admit(&gate, "/", &[("host", good)]).is_ok(), "{good}");
+        }
+        for bad in ["evil.example:4000", "localhost:1", "127.0.0.1.evil.example", "localhost:x", "::1"] {
+            assert_eq!(admit(&gate, "/", &[("host", bad)]), Err(Refused::ForeignHost), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_the_network_is_its_own_origin() {
+        let gate = Gate { bind: "0.0.0.0:4000".parse().unwrap(), ..gate(Some("t")) };
+        let headers = [("host", "box.example:4000"), ("origin", "https://box.example:4000")];
+        assert!(admit(&gate, "/?tkn=t", &headers).is_ok());
+    }
+
+    #[test]
+    fn refusals_have_their_status() {
+        assert_eq!(Refused::NoToken.response().status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(Refused::ForeignOrigin.response().status(), StatusCode::FORBIDDEN);
+        assert_eq!(Refused::ForeignHost.response().status(), StatusCode::FORBIDDEN);
+    }
+}
