@@ -10,6 +10,7 @@
 mod environment;
 mod kinds;
 mod layers;
+mod token;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use environment::Environment;
 pub use layers::{ConfigFault, Flag, Loaded, Setting, load};
+pub use token::{token, token_in};
 
 /// Every key of the configuration file; the fields are the keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +89,9 @@ pub struct Config {
     /// How long after that it is closed.
     #[serde(with = "kinds::span")]
     pub ping_timeout: Duration,
+    /// How long a peer may take to read that it is closed.
+    #[serde(with = "kinds::span")]
+    pub close_timeout: Duration,
 
     /// Bytes of a message from a client, its continuations joined.
     #[serde(with = "kinds::size")]
@@ -197,6 +202,7 @@ impl Config {
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(10),
             max_message: 48 * MIB,
             max_handshake_message: MIB,
             max_nesting: 64,
@@ -231,6 +237,10 @@ impl Config {
         if late(self.closed_chats) {
             return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
         }
+        if !self.log_level.split(',').all(is_directive) {
+            let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
+            return Some(("log_level", wants.into()));
+        }
         self.relative_directory()
     }
 
@@ -242,4 +252,10 @@ impl Config {
         let relative = self.allowed_directories.iter().find(|directory| !directory.is_absolute())?;
         Some(("allowed_directories", format!("{} is not absolute", relative.display())))
     }
+}
+
+/// A level, or a target with its level. A bare target would be taken for one that shows everything.
+fn is_directive(text: &str) -> bool {
+    let level = text.rsplit('=').next().unwrap_or_default();
+    ["error", "warn", "info", "debug", "trace", "off"].contains(&level.trim())
 }

@@ -7,6 +7,8 @@
 
 pub mod access;
 pub mod actors;
+pub mod admin;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod events;
