@@ -7,6 +7,12 @@ use std::ops::ControlFlow;
 
 use super::{Batch, ChannelId, LogFault, Record, ServerSeq, Table};
 
+/// A row: its key in the table, and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// What is called with the key and the value of each row of a scan.
+pub type VisitRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
 /// The log.
 pub trait EventLog: Send + Sync + 'static {
     /// Appends `batches` in order as one atomic, durable step, and returns the first number of each batch (for a
@@ -79,19 +85,13 @@ pub trait Rows: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Rows::get`].
-    fn scan_rows(
-        &self,
-        table: Table,
-        prefix: &[u8],
-        from: Option<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), LogFault>;
+    fn scan_rows(&self, table: Table, prefix: &[u8], from: Option<&[u8]>, visit: VisitRow<'_>) -> Result<(), LogFault>;
 
     /// The last row whose key begins with `prefix` and is at or before `upto` (a whole key).
     ///
     /// # Errors
     /// As [`Rows::get`].
-    fn last_row(&self, table: Table, prefix: &[u8], upto: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>, LogFault>;
+    fn last_row(&self, table: Table, prefix: &[u8], upto: &[u8]) -> Result<Option<Row>, LogFault>;
 
     /// A channel number that was never given before, by this process or an earlier one, to a channel that was stored.
     fn new_channel_id(&self) -> ChannelId;

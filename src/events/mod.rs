@@ -5,17 +5,36 @@
 
 pub mod batch;
 pub mod channel;
+pub mod codec;
+#[cfg(test)]
+mod conformance;
+pub mod directory;
+mod durable;
 pub mod fault;
+pub mod floor;
+pub mod gated;
+pub mod host_file;
 pub mod log;
+pub mod memory;
+mod quiet;
 pub mod record;
 pub mod rows;
+pub mod sled_store;
+pub mod space;
+mod stage;
 
 pub use batch::{Batch, NewEvent, RowOp};
 pub use channel::{Channel, ChannelId};
+pub use directory::DataDirectory;
 pub use fault::LogFault;
+pub use gated::{Gate, GatedStore};
+pub use host_file::HostFile;
 pub use log::{EventLog, Rows, Store};
+pub use memory::MemoryStore;
 pub use record::{Kind, Origin, Record};
-pub use rows::Table;
+pub use rows::{ChannelKind, ChannelRow, Table};
+pub use sled_store::{Access, SledOptions, SledStore};
+pub use space::FreeSpace;
 
 /// The position of an event on this host's one line.
 ///

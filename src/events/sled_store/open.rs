@@ -1,0 +1,199 @@
+//! Bringing a store up: making it, or opening it and holding it against its floor.
+//!
+//! Always: the engine's file is synced before it is opened, so that what is found is what stays, and again before
+//! anything rests on it. A store that cannot be trusted is refused with what to do, and nothing of it is deleted.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, RwLock};
+
+use super::keys::{self, Key};
+use super::runs::Directory;
+use super::tree::{Changes, Tree, Unread, caught};
+use super::{Access, Names, SledOptions, SledStore, Writer};
+use crate::events::durable::{self, io_fault};
+use crate::events::floor::{Floor, Found};
+use crate::events::rows::number_of_key;
+use crate::events::stage::{self, RowChanges};
+use crate::events::{ChannelId, LogFault, ServerSeq, Table};
+
+/// The engine's directory and the floor file, in the data directory.
+pub const LOG: &str = "log";
+pub const FLOOR: &str = "floor";
+
+/// The engine's files that are synced when they are made.
+const ENGINE_FILE: &str = "db";
+const ENGINE_SETTINGS: &str = "conf";
+
+/// Bytes of the engine's segments; a quarter of it is the most that a leaf has before it goes to `blobs/`.
+const SEGMENT: usize = 4 << 20;
+/// How often the engine flushes by itself. Without it, it collects no garbage.
+const FLUSH_EVERY_MS: u64 = 500;
+
+/// What a reader can do about a log that does not open.
+const REMEDY: &str = "nothing was deleted: `scrollback log verify` says what can still be read, \
+                      or restore the directory from a backup";
+
+/// See [`SledStore::open`].
+pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFault> {
+    let opening = Opening { directory, access: options.access };
+    let floor = opening.found_floor()?;
+    let (tree, synced) = opening.engine(floor.is_some(), options.cache_capacity)?;
+    let found = Contents::of(&tree).map_err(|unread| opening.unreadable(unread))?;
+    opening.hold_against(floor, &found)?;
+    if options.access == Access::Write && !found.has_root {
+        make_root(&tree, &synced).map_err(|cause| opening.fault(format!("the log cannot be made: {cause}")))?;
+    }
+    let tail = found.tail;
+    let next = floor.map_or(tail.saturating_add(1), |floor| floor.next(tail));
+    if next > tail.saturating_add(1) {
+        tracing::info!(tail, next, "numbers may have been shown that are not on disk: numbering goes on above them");
+    }
+    let floor = Floor::reserve(tail, next, false);
+    if options.access == Access::Write {
+        let path = directory.join(FLOOR);
+        floor.write(&path).map_err(io_fault(&path))?;
+    }
+    let read_only = (options.access != Access::Write).then(|| "the log was opened for reading".to_owned());
+    Ok(SledStore {
+        directory: directory.to_owned(),
+        tree,
+        synced,
+        options,
+        writer: Mutex::new(Writer {
+            floor,
+            ahead: false,
+            highest_channel: found.noted_channel,
+            newest: Default::default(),
+            read_only,
+        }),
+        before: RwLock::new(RowChanges::new()),
+        names: Names::default(),
+        tail: AtomicU64::new(tail),
+        next: AtomicU64::new(next),
+        channels: AtomicU64::new(found.highest_channel),
+    })
+}
+
+/// A store that is being opened.
+struct Opening<'a> {
+    directory: &'a Path,
+    access: Access,
+}
+
+impl Opening<'_> {
+    /// The floor, `None` for a store that was never written to, and for salvage without one.
+    fn found_floor(&self) -> Result<Option<Floor>, LogFault> {
+        let path = self.directory.join(FLOOR);
+        match Floor::read(&path).map_err(io_fault(&path))? {
+            Found::Floor(floor) => Ok(Some(floor)),
+            Found::Missing => Ok(None),
+            Found::Garbage(_) if self.access == Access::Salvage => Ok(None),
+            Found::Garbage(problem) => Err(self.fault(format!("its file {FLOOR} is damaged: {problem}; {REMEDY}"))),
+        }
+    }
+
+    /// Opens the engine, whose file is synced when this returns.
+    fn engine(&self, has_floor: bool, cache: u64) -> Result<(Tree, File), LogFault> {
+        let log = self.directory.join(LOG);
+        let file = log.join(ENGINE_FILE);
+        let is_new = !file.exists();
+        if is_new && has_floor {
+            return Err(self.fault(format!("the log's file {LOG}/{ENGINE_FILE} is missing; {REMEDY}")));
+        }
+        if is_new && self.access != Access::Write {
+            return Err(self.fault("there is no log in it".to_owned()));
+        }
+        durable::make_directory(&log).map_err(io_fault(&log))?;
+        if !is_new {
+            File::open(&file).and_then(|file| file.sync_data()).map_err(io_fault(&file))?;
+        }
+        let config = sled::Config::new().path(&log).segment_size(SEGMENT).cache_capacity(cache);
+        let config = config.flush_every_ms(Some(FLUSH_EVERY_MS));
+        let db = caught(|| config.open()).map_err(|unread| self.unopened(has_floor, unread))?;
+        let tree = Tree::new(db);
+        let synced = self.synced(&log).map_err(io_fault(&file))?;
+        Ok((tree, synced))
+    }
+
+    /// Syncs what the engine made, and returns the descriptor for the syncs to come.
+    fn synced(&self, log: &Path) -> io::Result<File> {
+        let file = File::open(log.join(ENGINE_FILE))?;
+        file.sync_data()?;
+        File::open(log.join(ENGINE_SETTINGS))?.sync_data()?;
+        durable::sync_directory(log)?;
+        Ok(file)
+    }
+
+    /// Refuses a store that has less than its floor promises, or a log whose floor is gone.
+    fn hold_against(&self, floor: Option<Floor>, found: &Contents) -> Result<(), LogFault> {
+        match floor {
+            _ if self.access == Access::Salvage => Ok(()),
+            Some(floor) if found.tail.saturating_add(1) < floor.start || !found.has_root => {
+                Err(LogFault::Short { path: self.directory.to_owned(), found: found.tail, promised: floor.start })
+            }
+            None if found.tail > 0 => {
+                Err(self.fault(format!("its file {FLOOR} is missing beside a log that has events; {REMEDY}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unopened(&self, has_floor: bool, unread: Unread) -> LogFault {
+        let (Unread::Damaged(problem) | Unread::Engine(problem)) = unread;
+        let problem = problem.lines().next().unwrap_or_default();
+        if has_floor {
+            return self.fault(format!("the log cannot be opened: {problem}; {REMEDY}"));
+        }
+        let text = "the making of the log was interrupted, and it holds no events: move the directory away";
+        self.fault(format!("the log cannot be opened: {problem}; {text}"))
+    }
+
+    fn unreadable(&self, unread: Unread) -> LogFault {
+        let (Unread::Damaged(problem) | Unread::Engine(problem)) = unread;
+        self.fault(format!("the log cannot be read: {problem}; {REMEDY}"))
+    }
+
+    fn fault(&self, problem: String) -> LogFault {
+        LogFault::Directory { path: self.directory.to_owned(), problem }
+    }
+}
+
+/// What an opened tree says of itself.
+struct Contents {
+    tail: ServerSeq,
+    has_root: bool,
+    /// The highest channel number that is noted, 0 for none.
+    noted_channel: u64,
+    /// The highest channel number that is anywhere to be found.
+    highest_channel: u64,
+}
+
+impl Contents {
+    fn of(tree: &Tree) -> Result<Self, Unread> {
+        let tail = match tree.last_key(b"O", &keys::directory(ServerSeq::MAX))? {
+            Some(key) => Directory::parse(&tree.get(&key)?.unwrap_or_default())?.last,
+            None => 0,
+        };
+        let root = keys::row(Table::ChannelById, &ChannelId::ROOT.0.to_be_bytes());
+        let noted = tree.get(&keys::highest_channel())?;
+        let noted_channel = noted.and_then(|number| number_of_key(&number)).unwrap_or(0);
+        let named = tree.last_key(&[Table::ChannelById as u8], &keys::row(Table::ChannelById, &[0xff; 8]))?;
+        let written = tree.last_key(b"E", &keys::run(ChannelId(u64::MAX), ServerSeq::MAX))?;
+        let from_key = |key: Option<Key>| key.and_then(|key| keys::channel_of(&key)).map_or(0, |id| id.0);
+        let highest_channel = noted_channel.max(from_key(named)).max(from_key(written)).max(ChannelId::ROOT.0);
+        Ok(Self { tail, has_root: tree.get(&root)?.is_some(), noted_channel, highest_channel })
+    }
+}
+
+/// Writes the root channel's rows, which every store has from its creation.
+fn make_root(tree: &Tree, synced: &File) -> Result<(), String> {
+    let mut changes = Changes::default();
+    for ((table, key), value) in stage::root_rows().map_err(|e| e.to_string())? {
+        changes.put(&keys::row(table, &key), &value)?;
+    }
+    tree.apply(changes)?;
+    synced.sync_data().map_err(|e| e.to_string())
+}
