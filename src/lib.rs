@@ -8,7 +8,9 @@
 pub mod access;
 pub mod actors;
 pub mod admin;
+pub mod agents;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod events;
+pub mod projections;

@@ -94,3 +94,8 @@ fn frame(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8], 
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
+
+/// The frame of a notification that is no state: sent to a channel's subscribers, never stored, never replayed.
+pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
+    ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
+}
