@@ -227,6 +227,9 @@ impl Config {
 
     /// The first value that is well written and still cannot be served: its key, and why.
     fn refused(&self) -> Option<(&'static str, String)> {
+        if self.max_nesting != 64 {
+            return Some(("max_nesting", "only 64 is served by this version".into()));
+        }
         let late = |what: Kept| what == Kept::Delete;
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));

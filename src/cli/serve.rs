@@ -20,6 +20,7 @@ use crate::access::Gate;
 use crate::actors::agent::Agent;
 use crate::actors::host::Host;
 use crate::admin::{self, Admin};
+use crate::agents;
 use crate::clock::Clock;
 use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
@@ -89,7 +90,7 @@ async fn serve(
     let bind = listener.local_addr().map_err(|error| CliFault::Failed(format!("{}: {error}", config.listen)))?;
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
-    let host = Host::start(settings::host(config), store, agents(), Clock::system())?;
+    let host = Host::start(settings::host(config), store, built_in_agents(), Clock::system())?;
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     if timeout(STOP, host.stop()).await.is_err() {
         tracing::warn!("the agents did not end in time");
@@ -155,8 +156,8 @@ fn server(config: &Config, admin: Admin, listener: TcpListener) -> std::io::Resu
     Ok(server.run())
 }
 
-fn agents() -> Vec<Arc<dyn Agent>> {
-    Vec::new()
+fn built_in_agents() -> Vec<Arc<dyn Agent>> {
+    vec![agents::built_in()]
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, CliFault> {

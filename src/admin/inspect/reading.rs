@@ -6,8 +6,8 @@
 use std::ops::ControlFlow;
 
 use super::EventFilter;
-use crate::events::rows::ChannelRow;
-use crate::events::{Channel, ChannelId, LogFault, Record, ServerSeq, Store, Table};
+use crate::events::channel::ROOT;
+use crate::events::{Channel, ChannelId, ChannelKind, ChannelRow, LogFault, Record, ServerSeq, Store, Table};
 
 /// Events of one page, whether they are wanted or not.
 const PAGE_EVENTS: usize = 2_048;
@@ -26,13 +26,20 @@ pub enum Scope {
 /// # Errors
 /// [`LogFault`] when its row cannot be read.
 pub fn find_channel(store: &dyn Store, uri: &str) -> Result<Option<(Channel, ChannelId)>, LogFault> {
-    if uri == crate::events::channel::ROOT {
-        return Ok(Some((Channel::root(), ChannelId::ROOT)));
+    Ok(channel_row(store, uri)?.map(|row| (Channel::from(uri), ChannelId(row.id))))
+}
+
+/// The row of the channel `uri`. The root needs none.
+pub(super) fn channel_row(store: &dyn Store, uri: &str) -> Result<Option<ChannelRow>, LogFault> {
+    if uri == ROOT {
+        return Ok(Some(ChannelRow { id: ChannelId::ROOT.0, kind: ChannelKind::Root, session: 0 }));
     }
     let Some(row) = store.get(Table::ChannelByUri, uri.as_bytes())? else { return Ok(None) };
-    let row: ChannelRow = serde_json::from_slice(&row)
-        .map_err(|error| LogFault::Damaged { place: format!("the row of {uri}"), problem: error.to_string() })?;
-    Ok(Some((Channel::from(uri), ChannelId(row.id))))
+    let damaged = |error: serde_json::Error| LogFault::Damaged {
+        place: format!("the row of {uri}"),
+        problem: error.to_string(),
+    };
+    serde_json::from_slice(&row).map(Some).map_err(damaged)
 }
 
 /// Where a reading stands.
