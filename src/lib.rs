@@ -14,3 +14,4 @@ pub mod clock;
 pub mod config;
 pub mod events;
 pub mod projections;
+pub mod protocol;

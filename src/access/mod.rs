@@ -212,7 +212,8 @@ mod tests {
     fn origins_are_absent_own_or_allowed() {
         let gate = gate(None);
         let with = |origin| admit(&gate, "/", &[("host", "127.0.0.1:4000"), ("origin", origin)]);
-        for own in ["http://127.0.0.1:4000", "http://localhost:4000", "https://[::1]:4000", "vscode-file://vscode-app"] {
+        for own in ["http://127.0.0.1:4000", "http://localhost:4000", "https://[::1]:4000", "vscode-file://vscode-app"]
+        {
             assert!(with(own).is_ok(), "{own}");
         }
         for foreign in ["null", "http://localhost:4001", "http://localhost", "https://evil.example", "file://"] {

@@ -90,10 +90,14 @@ pub struct Connection {
     pub id: ConnectionId,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
+    /// The channel that each name stands for: a synonym may come to name another one.
+    names: RefCell<HashMap<Channel, Channel>>,
     last_seq: Cell<ServerSeq>,
     unsent_limit: usize,
     /// Wakes the task that writes to the socket.
     pub wake: Notify,
+    /// Tells the task that reads from the socket that the connection is to be closed, written out or not.
+    pub ending: Notify,
 }
 
 #[derive(Default)]
@@ -104,6 +108,8 @@ struct Outgoing {
     answer: usize,
     /// While an answer that needs several channels is made: envelopes wait here, with the channel's name.
     held: Option<VecDeque<(ServerSeq, Channel, ByteString)>>,
+    /// Bytes of the held envelopes; they are bounded like the unsent ones.
+    held_bytes: usize,
     closing: Option<Closing>,
 }
 
@@ -114,9 +120,11 @@ impl Connection {
             id,
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
+            names: RefCell::default(),
             last_seq: Cell::new(0),
             unsent_limit,
             wake: Notify::new(),
+            ending: Notify::new(),
         })
     }
 
@@ -165,7 +173,12 @@ impl Connection {
                 return;
             }
             match out.held.as_mut() {
-                Some(held) => held.push_back((envelope.seq, name.alias.clone(), frame)),
+                Some(held) => {
+                    let bytes = frame.len();
+                    held.push_back((envelope.seq, name.alias.clone(), frame));
+                    out.held_bytes += bytes;
+                    self.check_unsent(&mut out);
+                }
                 None => self.append(&mut out, frame),
             }
         }
@@ -178,27 +191,40 @@ impl Connection {
     }
 
     fn check_unsent(&self, out: &mut Outgoing) {
-        if out.bytes.saturating_sub(out.answer) > self.unsent_limit && out.closing.is_none() {
+        let unsent = out.bytes.saturating_sub(out.answer) + out.held_bytes;
+        if unsent > self.unsent_limit && out.closing.is_none() {
             metrics::counter!("scrollback_limit_met_total", "limit" => "unsent_bytes").increment(1);
             out.frames.clear();
             out.bytes = 0;
+            out.held = None;
+            out.held_bytes = 0;
             out.closing = Some(Closing { code: CLOSE_SLOW, reason: "too slow: reconnect to go on".into() });
             self.wake.notify_one();
+            self.ending.notify_one();
         }
     }
 
-    /// Adds or renews a subscription.
-    pub fn subscribe(&self, subscription: Subscription) {
+    /// Adds or renews a subscription. Returns the channel that lost its last name by that, where the name stood for
+    /// another one before.
+    pub fn subscribe(&self, subscription: Subscription) -> Option<Channel> {
+        let named = self.names.borrow().get(&subscription.alias).cloned();
+        let left = if named.is_some_and(|named| named != subscription.channel) {
+            self.unsubscribe(&subscription.alias)
+        } else {
+            None
+        };
+        self.names.borrow_mut().insert(subscription.alias.clone(), subscription.channel.clone());
         let mut all = self.subscriptions.borrow_mut();
         let names = all.entry(subscription.channel.clone()).or_default();
         names.retain(|s| s.alias != subscription.alias);
         names.push(subscription);
+        left
     }
 
     /// Removes the subscription under `alias`; returns the channel when no name of it is left.
     pub fn unsubscribe(&self, alias: &Channel) -> Option<Channel> {
+        let channel = self.names.borrow_mut().remove(alias)?;
         let mut all = self.subscriptions.borrow_mut();
-        let channel = all.iter().find(|(_, names)| names.iter().any(|s| s.alias == *alias))?.0.clone();
         let names = all.get_mut(&channel)?;
         names.retain(|s| s.alias != *alias);
         if !names.is_empty() {
@@ -210,13 +236,28 @@ impl Connection {
 
     /// Removes every name of a channel that is gone.
     pub fn drop_channel(&self, channel: &Channel) {
-        self.subscriptions.borrow_mut().remove(channel);
+        let gone = self.subscriptions.borrow_mut().remove(channel);
+        let mut names = self.names.borrow_mut();
+        for subscription in gone.into_iter().flatten() {
+            names.remove(&subscription.alias);
+        }
+    }
+
+    /// The window of each name that it is subscribed under.
+    pub fn windows(&self) -> Vec<(Channel, Option<Window>)> {
+        self.subscriptions.borrow().values().flatten().map(|s| (s.alias.clone(), s.window)).collect()
     }
 
     /// The window of the subscription under `alias`.
     pub fn window(&self, alias: &Channel) -> Option<Window> {
+        let channel = self.channel_of(alias)?;
         let all = self.subscriptions.borrow();
-        all.values().flatten().find(|s| s.alias == *alias).and_then(|s| s.window)
+        all.get(&channel)?.iter().find(|s| s.alias == *alias)?.window
+    }
+
+    /// The channel that it is subscribed to under `alias`.
+    pub fn channel_of(&self, alias: &Channel) -> Option<Channel> {
+        self.names.borrow().get(alias).cloned()
     }
 
     /// The channels that it is subscribed to.
@@ -226,7 +267,7 @@ impl Connection {
 
     /// How many names it is subscribed under.
     pub fn subscription_count(&self) -> usize {
-        self.subscriptions.borrow().values().map(Vec::len).sum()
+        self.names.borrow().len()
     }
 
     /// Keeps envelopes back until [`Connection::release_held`]: an answer is being made that they must not overtake.
@@ -245,8 +286,22 @@ impl Connection {
 
     /// Forgets held envelopes of `alias` at or before `seq`: a newer snapshot holds them.
     pub fn forget_held(&self, alias: &Channel, seq: ServerSeq) {
-        if let Some(held) = self.outgoing.borrow_mut().held.as_mut() {
+        let mut out = self.outgoing.borrow_mut();
+        if let Some(mut held) = out.held.take() {
             held.retain(|(s, name, _)| name != alias || *s > seq);
+            out.held_bytes = held.iter().map(|(_, _, frame)| frame.len()).sum();
+            out.held = Some(held);
+        }
+    }
+
+    /// Says that the client is given all events of `alias` up to and including `upto`, and is shown turns from `window`
+    /// on: neither what is held of them nor what still arrives late is sent again.
+    pub fn replayed(&self, alias: &Channel, upto: ServerSeq, window: Option<Window>) {
+        self.forget_held(alias, upto);
+        let mut all = self.subscriptions.borrow_mut();
+        for subscription in all.values_mut().flatten().filter(|s| s.alias == *alias) {
+            subscription.from_seq = subscription.from_seq.max(upto);
+            subscription.window = window;
         }
     }
 
@@ -258,12 +313,11 @@ impl Connection {
     /// Queues `answer` and then what was kept back, without what is at or before `after` (a replay in the answer has it).
     pub fn release_held(&self, answer: ByteString, after: ServerSeq) {
         let held = self.outgoing.borrow_mut().held.take();
+        self.outgoing.borrow_mut().held_bytes = 0;
         self.push(answer);
-        let mut out = self.outgoing.borrow_mut();
         for (_, _, frame) in held.into_iter().flatten().filter(|(seq, _, _)| *seq > after) {
-            self.append(&mut out, frame);
+            self.push_notification(frame);
         }
-        drop(out);
         self.wake.notify_one();
     }
 
@@ -273,6 +327,7 @@ impl Connection {
         out.closing.get_or_insert(Closing { code, reason });
         drop(out);
         self.wake.notify_one();
+        self.ending.notify_one();
     }
 
     /// Takes the next frame to write. Its bytes no longer count as unsent.

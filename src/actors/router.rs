@@ -70,6 +70,11 @@ impl Hub {
         self.tell_all(|| RouterMessage::Drop { channel: channel.clone() });
     }
 
+    /// A stored page of older turns as one subscription is shown it, for a replay. May read the store.
+    pub fn page(&self, envelope: &Envelope, subscription: &Subscription) -> Option<(ByteString, Option<Window>)> {
+        (self.page_for)(envelope, subscription)
+    }
+
     /// Ends all connections.
     pub fn close_all(&self, code: u16, reason: &str) {
         self.tell_all(|| RouterMessage::CloseAll { code, reason: reason.to_owned() });
@@ -151,7 +156,9 @@ impl Router {
     /// Subscribes at once, on this thread: for a replay, which is read afterwards from the log.
     pub fn subscribe(&self, connection: &Connection, subscription: Subscription) {
         self.subscribers.borrow_mut().entry(subscription.channel.clone()).or_default().insert(connection.id);
-        connection.subscribe(subscription);
+        if let Some(left) = connection.subscribe(subscription) {
+            self.remove_subscriber(&left, connection.id);
+        }
     }
 
     /// Makes `connection` a watcher, at once: every later event that `watch` hears is queued in it, whatever it is

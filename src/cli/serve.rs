@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
 use crate::events::{DataDirectory, HostFile, Store};
+use crate::protocol;
 
 /// How long the host may take to end its agents and flush its log.
 const STOP: Duration = Duration::from_secs(8);
@@ -120,14 +121,15 @@ async fn serve_host(
         allowed_origins: config.allowed_origins.clone(),
         bind,
     };
+    let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
     let admin = Admin {
         host: Arc::clone(host),
-        gate: gate.clone(),
+        gate,
         metrics,
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
     };
-    let server = server(config, admin, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
+    let server = server(config, app, admin, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
     let handle = server.handle();
     actix_web::rt::spawn(server);
     file.write(directory)?;
@@ -140,13 +142,14 @@ async fn serve_host(
     Ok(handle)
 }
 
-fn server(config: &Config, admin: Admin, listener: TcpListener) -> std::io::Result<Server> {
+fn server(config: &Config, app: protocol::App, admin: Admin, listener: TcpListener) -> std::io::Result<Server> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let admin = web::Data::new(admin);
+    let (app, admin) = (Arc::new(app), web::Data::new(admin));
     let server = HttpServer::new(move || {
-        let admin = admin.clone();
-        App::new().configure(move |cfg| admin::routes(cfg, admin))
+        let (app, admin) = (Arc::clone(&app), admin.clone());
+        App::new().configure(move |cfg| admin::routes(cfg, admin)).configure(move |cfg| protocol::routes(cfg, app))
     })
+    .on_connect(protocol::on_connect)
     .workers(cores.min(MAX_WORKERS))
     .client_request_timeout(config.handshake_timeout)
     .max_connections(config.max_connections.saturating_add(1_000))

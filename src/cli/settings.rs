@@ -6,6 +6,7 @@ use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
 use crate::config::{Config, DurabilityWord};
 use crate::events::sled_store::SledOptions;
+use crate::protocol::ProtocolSettings;
 
 /// What the host is told.
 pub fn host(config: &Config) -> HostSettings {
@@ -28,6 +29,26 @@ pub fn host(config: &Config) -> HostSettings {
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,
+    }
+}
+
+/// The limits of sockets.
+pub fn protocol(config: &Config) -> ProtocolSettings {
+    ProtocolSettings {
+        max_message: config.max_message,
+        max_message_before_handshake: config.max_handshake_message,
+        max_frame_sent: config.max_frame,
+        max_message_sent: config.max_snapshot,
+        max_unsent: config.max_unsent,
+        max_subscriptions: config.max_subscriptions,
+        max_connections: config.max_connections,
+        max_connections_of_one: config.max_connections_per_person,
+        max_in_flight: config.max_requests_in_flight,
+        handshake_timeout: config.handshake_timeout,
+        ping_after: config.ping_after,
+        pong_timeout: config.ping_timeout,
+        close_timeout: config.close_timeout,
+        replay_limit: config.replay_limit,
     }
 }
 
@@ -81,6 +102,7 @@ mod tests {
             ..settings
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
+        assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! The commands of chats: `dispatchAction`, `createChat`, `disposeChat`, `fetchTurns`.
+//!
+//! Source: AHP `dispatchAction`, `createChat`, windows and `fetchTurns`.
+
+use std::rc::Rc;
+
+use super::error::invalid_params;
+use super::names;
+use super::params::{Params, check_name};
+use super::peer::Peer;
+use super::ticket::Ticket;
+use crate::actors::command::Refusal;
+use crate::actors::connection::Caller;
+use crate::actors::host::CreateChat;
+use crate::events::Channel;
+
+/// Hands an action to its channel. Its fate is told by an envelope, never by an answer.
+///
+/// # Errors
+/// A refusal when there is no channel, no whole `clientSeq` or no action: nothing that could be echoed.
+pub fn dispatch_action(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>) -> Result<(), Refusal> {
+    let channel = params.channel()?;
+    let client_seq: i64 = params.required("clientSeq", "a whole number")?;
+    let action = params.raw("action").ok_or_else(|| invalid_params("action", "is missing"))?;
+    peer.app.host.dispatch(caller, &channel, client_seq, action);
+    Ok(())
+}
+
+/// Creates a chat in a session; answers `null`.
+pub fn create(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let Some((ticket, command)) = ticket.checked(read_create(params)) else { return };
+    peer.app.host.create_chat(caller, command, ticket.reply());
+}
+
+fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
+    let (session, chat) = (params.channel()?, params.name("chat")?);
+    if !names::is_chat(&chat) {
+        return Err(invalid_params("chat", "must be the URI of a chat, such as ahp-chat:/<id>"));
+    }
+    let initial_message = params.raw("initialMessage").map(ToOwned::to_owned);
+    if initial_message.as_ref().is_some_and(|message| !message.get().starts_with('{')) {
+        return Err(invalid_params("initialMessage", "must be an object"));
+    }
+    let source = params.optional("source", "an object")?;
+    if source.as_ref().is_some_and(|source: &serde_json::Value| !source.is_object()) {
+        return Err(invalid_params("source", "must be an object"));
+    }
+    let working_directories = params.optional("workingDirectories", "an array of URIs")?;
+    Ok(CreateChat { session, chat, initial_message, source, working_directories })
+}
+
+/// Disposes a chat; answers `null`.
+pub fn dispose(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let Some((ticket, chat)) = ticket.checked(params.channel()) else { return };
+    peer.app.host.dispose_chat(caller, &chat, ticket.reply());
+}
+
+/// Publishes a page of older turns and answers `{}`.
+pub fn fetch_turns(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let Some((ticket, (chat, cursor))) = ticket.checked(read_fetch(params)) else { return };
+    let window = peer.connection.window(&Channel::from(chat.as_str()));
+    peer.app.host.fetch_turns(caller, &chat, cursor.as_deref(), window, ticket.reply());
+}
+
+fn read_fetch(params: &Params<'_>) -> Result<(String, Option<String>), Refusal> {
+    let cursor: Option<String> = params.optional("cursor", "a string")?;
+    if let Some(cursor) = &cursor {
+        check_name("cursor", cursor)?;
+    }
+    Ok((params.channel()?, cursor))
+}

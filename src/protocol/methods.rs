@@ -1,0 +1,100 @@
+//! The one table of methods: what each needs, and who serves it.
+//!
+//! A request for a notification's method is served once and answered `null`. A notification with a request's method is
+//! ignored: nobody would hear its outcome. Unknown notifications are ignored, unknown requests are refused.
+//! Source: AHP commands.
+
+use std::rc::Rc;
+
+use serde_json::value::RawValue;
+
+use super::error::invalid_request;
+use super::params::Params;
+use super::peer::Peer;
+use super::ticket::Ticket;
+use super::{chats, extensions, handshake, reconnect, sessions, subscribe};
+use crate::actors::command::{Refusal, RefusalKind, null};
+use crate::actors::connection::Caller;
+
+/// How a method is served.
+enum Handler {
+    /// Before the handshake too.
+    Always(fn(&Rc<Peer>, &Params<'_>, Ticket)),
+    /// Only after the handshake.
+    Request(fn(&Rc<Peer>, &Caller, &Params<'_>, Ticket)),
+    /// Never answered, and only after the handshake.
+    Notification(fn(&Rc<Peer>, &Caller, &Params<'_>) -> Result<(), Refusal>),
+}
+
+/// Every method that is served.
+const METHODS: [(&str, Handler); 15] = [
+    ("dispatchAction", Handler::Notification(chats::dispatch_action)),
+    ("ping", Handler::Always(handshake::ping)),
+    ("initialize", Handler::Always(handshake::initialize)),
+    ("reconnect", Handler::Always(reconnect::reconnect)),
+    ("subscribe", Handler::Request(subscribe::subscribe)),
+    ("unsubscribe", Handler::Notification(subscribe::unsubscribe)),
+    ("listSessions", Handler::Request(sessions::list)),
+    ("createSession", Handler::Request(sessions::create)),
+    ("disposeSession", Handler::Request(sessions::dispose)),
+    ("resolveSessionConfig", Handler::Request(sessions::resolve_config)),
+    ("createChat", Handler::Request(chats::create)),
+    ("disposeChat", Handler::Request(chats::dispose)),
+    ("fetchTurns", Handler::Request(chats::fetch_turns)),
+    (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    // Sent by released clients; there is nothing to do, and nothing to answer.
+    ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
+];
+
+fn find(method: &str) -> Option<&'static Handler> {
+    METHODS.iter().find(|(name, _)| *name == method).map(|(_, handler)| handler)
+}
+
+/// Serves a request.
+pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket: Ticket) {
+    let handler = find(method);
+    let caller = peer.caller();
+    let (handler, caller) = match (handler, caller) {
+        (Some(Handler::Always(serve)), _) => {
+            let Some((ticket, params)) = ticket.checked(Params::read(params)) else { return };
+            return serve(peer, &params, ticket);
+        }
+        (_, None) => {
+            let message = format!("{method}: the handshake comes first: initialize or reconnect");
+            return ticket.refuse(invalid_request("not-initialized", message));
+        }
+        (None, _) => {
+            let message = format!("{method}: is not served");
+            return ticket.refuse(Refusal::new(RefusalKind::UnknownMethod, "unknown-method", message));
+        }
+        (Some(handler), Some(caller)) => (handler, caller),
+    };
+    let Some((ticket, params)) = ticket.checked(Params::read(params)) else { return };
+    match handler {
+        Handler::Request(serve) => serve(peer, &caller, &params, ticket),
+        Handler::Notification(serve) => ticket.answer(serve(peer, &caller, &params).map(|()| null())),
+        Handler::Always(serve) => serve(peer, &params, ticket),
+    }
+}
+
+/// Serves a notification; what is wrong with it is only for the log.
+pub fn notification(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>) {
+    let (Some(Handler::Notification(serve)), Some(caller)) = (find(method), peer.caller()) else {
+        return tracing::debug!(method, "a notification that is not served");
+    };
+    let served = Params::read(params).and_then(|params| serve(peer, &caller, &params));
+    if let Err(refusal) = served {
+        tracing::debug!(method, %refusal, "a malformed notification");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_ping_and_the_handshakes_are_served_before_the_handshake() {
+        let always = METHODS.iter().filter(|(_, handler)| matches!(handler, Handler::Always(_)));
+        assert_eq!(always.map(|(name, _)| *name).collect::<Vec<_>>(), ["ping", "initialize", "reconnect"]);
+    }
+}

@@ -1,0 +1,169 @@
+//! AHP on the wire: the WebSocket endpoint, its JSON-RPC frames, and what each method does.
+//!
+//! A connection is an HTTP request that `access` admitted and that was upgraded. Its bytes are cut into messages by
+//! `inbox`, split by `frame`, looked up in `methods`, and become commands to the host. What goes out comes from the
+//! connection's queue, which its router fills, and is written by `outbox` as fast as the socket takes it. `error` is the
+//! only place that knows JSON-RPC's numbers.
+//!
+//! Always: every request is answered exactly once; nothing that a peer sends makes the host keep more than the limits of
+//! [`ProtocolSettings`]. Left out on purpose: what a command means, which is the host's.
+//! Source: AHP 1.0.0; the outer contract, endpoints and limits.
+
+pub mod clients;
+pub mod error;
+pub mod frame;
+
+mod chats;
+mod collect;
+mod extensions;
+mod handshake;
+mod inbox;
+mod methods;
+mod names;
+mod outbox;
+mod params;
+mod peer;
+mod reconnect;
+mod replay;
+mod seats;
+mod sessions;
+mod socket;
+mod subscribe;
+mod ticket;
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use crate::access::Gate;
+use crate::actors::host::Host;
+use crate::actors::router::Router;
+use clients::{ClientMemory, InMemory};
+use seats::Seats;
+
+pub use socket::on_connect;
+
+/// The limits of sockets. Every field is a key of the configuration file.
+#[derive(Debug, Clone)]
+pub struct ProtocolSettings {
+    /// Bytes of a message from a client, its continuations joined.
+    pub max_message: usize,
+    /// The same before the handshake.
+    pub max_message_before_handshake: usize,
+    /// Bytes of one frame that the host sends; longer messages go as continuations.
+    pub max_frame_sent: usize,
+    /// Bytes of one message that the host sends.
+    pub max_message_sent: usize,
+    /// Bytes that may wait behind the answer that is being sent.
+    pub max_unsent: usize,
+    pub max_subscriptions: usize,
+    pub max_connections: usize,
+    pub max_connections_of_one: usize,
+    /// Requests of a connection that are not answered yet.
+    pub max_in_flight: usize,
+    /// How long the handshake may take after the upgrade.
+    pub handshake_timeout: Duration,
+    /// After how much silence of the peer it is pinged.
+    pub ping_after: Duration,
+    /// How long it may go on being silent then.
+    pub pong_timeout: Duration,
+    /// How long a peer may take to read the close before its TCP connection is cut.
+    pub close_timeout: Duration,
+    /// Bytes of a replay in one answer, beyond which snapshots are sent.
+    pub replay_limit: usize,
+}
+
+impl Default for ProtocolSettings {
+    fn default() -> Self {
+        Self {
+            max_message: 48 << 20,
+            max_message_before_handshake: 1 << 20,
+            max_frame_sent: 1 << 20,
+            max_message_sent: 48 << 20,
+            max_unsent: 8 << 20,
+            max_subscriptions: 10_000,
+            max_connections: 10_000,
+            max_connections_of_one: 1_000,
+            max_in_flight: 256,
+            handshake_timeout: Duration::from_secs(10),
+            ping_after: Duration::from_secs(30),
+            pong_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(10),
+            replay_limit: 8 << 20,
+        }
+    }
+}
+
+/// What all connections share.
+pub struct App {
+    pub host: Arc<Host>,
+    pub gate: Gate,
+    pub settings: ProtocolSettings,
+    pub clients: Arc<dyn ClientMemory>,
+    seats: Arc<Seats>,
+}
+
+impl App {
+    /// The host behind its gate. Clients are remembered for as long as the process lives.
+    pub fn new(host: Arc<Host>, gate: Gate, settings: ProtocolSettings) -> Self {
+        let seats = Seats::new(settings.max_connections, settings.max_connections_of_one);
+        Self { host, gate, settings, clients: Arc::new(InMemory::default()), seats }
+    }
+
+    /// The same with another memory of clients.
+    #[must_use]
+    pub fn with_clients(self, clients: Arc<dyn ClientMemory>) -> Self {
+        Self { clients, ..self }
+    }
+}
+
+/// One web worker: its router starts with its first connection, on its own thread.
+struct Worker {
+    app: Arc<App>,
+    router: OnceCell<Rc<Router>>,
+}
+
+impl Worker {
+    fn router(&self) -> &Rc<Router> {
+        self.router.get_or_init(|| Router::start(self.app.host.hub()))
+    }
+}
+
+/// Serves AHP at `GET /`. To be called once for each worker, on its thread: inside the factory of the server.
+pub fn routes(cfg: &mut web::ServiceConfig, app: Arc<App>) {
+    let worker = Rc::new(Worker { app, router: OnceCell::new() });
+    cfg.app_data(worker).service(web::resource("/").route(web::get().to(root)));
+}
+
+/// Whether a request asks for a WebSocket.
+pub fn is_upgrade(req: &HttpRequest) -> bool {
+    let upgrade = req.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    upgrade.is_some_and(|value| value.to_ascii_lowercase().contains("websocket"))
+}
+
+async fn root(req: HttpRequest, payload: web::Payload) -> HttpResponse {
+    if is_upgrade(&req) { upgrade(&req, payload) } else { about() }
+}
+
+/// Answers a request for a WebSocket: for whoever serves something else under the same path.
+pub fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+    match req.app_data::<Rc<Worker>>() {
+        Some(worker) => socket::upgrade(worker, req, payload),
+        None => HttpResponse::InternalServerError().finish(),
+    }
+}
+
+fn about() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/html; charset=utf-8").body(concat!(
+        "<!doctype html><title>Scrollback</title><p>This is Scrollback, an Agent Host Protocol host. ",
+        "Clients connect here with a WebSocket."
+    ))
+}
+
+/// What [`on_connect`] is called with.
+type Transport = dyn Any;

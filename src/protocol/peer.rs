@@ -1,0 +1,220 @@
+//! One client behind its socket: how far its handshake is, and what its messages lead to.
+//!
+//! Lives on its worker's thread. What is answered goes into the connection's queue, never to the socket itself.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytestring::ByteString;
+
+use super::App;
+use super::clients::{RememberedClient, RememberedWindow};
+use super::error::{invalid_request, refusal_frame};
+use super::frame::{self, Incoming};
+use super::methods;
+use super::names;
+use super::ticket::{InFlight, Ticket};
+use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::connection::{Caller, Connection, ConnectionRef};
+use crate::actors::router::Router;
+use crate::events::Channel;
+
+/// What a binary frame is answered with: its id cannot be known.
+const BINARY: &str = "binary frames are not served: send JSON as text";
+
+/// A client and its connection.
+pub struct Peer {
+    pub app: Arc<App>,
+    pub router: Rc<Router>,
+    pub connection: Rc<Connection>,
+    /// The way to the connection for other threads.
+    pub to: ConnectionRef,
+    /// Who it is since the upgrade.
+    pub principal: Arc<str>,
+    phase: RefCell<Phase>,
+    in_flight: InFlight,
+    /// `view.turns` of the names that are subscribed, where it was given.
+    views: RefCell<HashMap<Channel, u64>>,
+    /// Subscriptions that are not answered yet: how many of each name.
+    pub subscribing: RefCell<HashMap<Channel, Subscribing>>,
+    /// How many subscriptions are not answered yet.
+    pub subscribing_in_all: Cell<usize>,
+}
+
+/// Subscriptions under one name that are not answered yet.
+#[derive(Debug, Default)]
+pub struct Subscribing {
+    pub waiting: usize,
+    /// The client unsubscribed meanwhile.
+    pub unsubscribed: bool,
+}
+
+enum Phase {
+    Fresh,
+    /// A handshake is being answered.
+    Shaking,
+    Open(Caller),
+}
+
+impl Peer {
+    pub fn new(app: Arc<App>, router: Rc<Router>, principal: Arc<str>) -> Rc<Self> {
+        let (connection, to) = router.connect(app.settings.max_unsent);
+        Rc::new(Self {
+            app,
+            router,
+            connection,
+            to,
+            principal,
+            phase: RefCell::new(Phase::Fresh),
+            in_flight: InFlight::default(),
+            views: RefCell::default(),
+            subscribing: RefCell::default(),
+            subscribing_in_all: Cell::new(0),
+        })
+    }
+
+    /// Takes a text message.
+    pub fn receive(self: &Rc<Self>, text: &str) {
+        metrics::counter!("scrollback_frames_received_total").increment(1);
+        match frame::split(text) {
+            Ok(Incoming::Request { id, method, params }) => {
+                let settings = &self.app.settings;
+                let max_answer = settings.max_message_sent;
+                match self.in_flight.ticket(id, &self.to, settings.max_in_flight, max_answer) {
+                    Ok(ticket) => methods::request(self, &method, params, ticket),
+                    Err(refusal) => self.push(refusal_frame(id, &refusal)),
+                }
+            }
+            Ok(Incoming::Notification { method, params }) => methods::notification(self, &method, params),
+            Ok(Incoming::Response) => {}
+            Err(malformed) => self.push(malformed.frame()),
+        }
+    }
+
+    /// Answers a binary message.
+    pub fn refuse_binary(&self) {
+        metrics::counter!("scrollback_frames_received_total").increment(1);
+        self.push(refusal_frame("null", &invalid_request("binary-frame", BINARY)));
+    }
+
+    /// Who calls, once the handshake is done.
+    pub fn caller(&self) -> Option<Caller> {
+        match &*self.phase.borrow() {
+            Phase::Open(caller) => Some(caller.clone()),
+            Phase::Fresh | Phase::Shaking => None,
+        }
+    }
+
+    /// Whether no handshake has come yet.
+    pub fn is_fresh(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Fresh)
+    }
+
+    /// Begins a handshake.
+    ///
+    /// # Errors
+    /// A refusal when there is one already.
+    pub fn begin(&self) -> Result<(), Refusal> {
+        if !self.is_fresh() {
+            return Err(invalid_request("already-initialized", "this connection had its handshake"));
+        }
+        self.phase.replace(Phase::Shaking);
+        Ok(())
+    }
+
+    /// Ends a handshake that was refused: another one may come.
+    pub fn abandon(&self) {
+        self.phase.replace(Phase::Fresh);
+    }
+
+    /// Ends a handshake that succeeded.
+    pub fn open(&self, caller: Caller) {
+        self.phase.replace(Phase::Open(caller));
+    }
+
+    /// The caller that this connection becomes with `client_id`.
+    pub fn as_caller(&self, client_id: &str) -> Caller {
+        Caller { connection: self.to.clone(), client_id: Arc::from(client_id), principal: Arc::clone(&self.principal) }
+    }
+
+    /// Takes `client_id` for this connection's principal, and says what is remembered of it.
+    ///
+    /// # Errors
+    /// A refusal when it belongs to another one.
+    pub fn claim(&self, client_id: &str, version: Option<&str>) -> Result<RememberedClient, Refusal> {
+        let known = self.app.clients.recall(client_id);
+        let mut client = known.unwrap_or_else(|| RememberedClient {
+            principal: Arc::clone(&self.principal),
+            protocol_version: ahp_types::PROTOCOL_VERSION.to_owned(),
+            windows: HashMap::new(),
+            used_at: 0,
+        });
+        let is_own = client.principal == self.principal;
+        client.used_at = self.app.host.clock().now();
+        if let Some(version) = version {
+            client.protocol_version = version.to_owned();
+        }
+        if !is_own || self.app.clients.remember(client_id, client.clone()).is_err() {
+            let message = "clientId: belongs to somebody else";
+            return Err(Refusal::new(RefusalKind::NotPermitted, "not-permitted", message));
+        }
+        Ok(client)
+    }
+
+    /// Notes which view of `alias` was subscribed to.
+    pub fn saw(&self, caller: &Caller, alias: &Channel, turns: Option<u64>) {
+        match turns {
+            Some(turns) => self.views.borrow_mut().insert(alias.clone(), turns),
+            None => self.views.borrow_mut().remove(alias),
+        };
+        let window = RememberedWindow { turns, oldest: self.connection.window(alias) };
+        self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
+    }
+
+    /// Forgets the view of `alias`.
+    pub fn no_longer_sees(&self, alias: &Channel) {
+        self.views.borrow_mut().remove(alias);
+    }
+
+    /// Lets the connection go: its subscriptions end, its windows are remembered, its sessions hear that it left.
+    pub fn leave(&self) {
+        let caller = self.caller();
+        let windows = self.connection.windows();
+        let channels = self.router.disconnect(self.connection.id);
+        let Some(caller) = caller else { return };
+        for (alias, oldest) in windows {
+            let turns = self.views.borrow().get(&alias).copied();
+            let window = RememberedWindow { turns, oldest };
+            self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
+        }
+        for session in channels.iter().filter(|channel| names::reads_as_session(channel.as_str())) {
+            self.app.host.client_left(&caller, session);
+        }
+    }
+
+    /// Queues a frame from this thread.
+    pub fn push(&self, frame: ByteString) {
+        self.connection.push(frame);
+        self.connection.wake.notify_one();
+    }
+
+    /// Whether `more` subscriptions can be added.
+    ///
+    /// # Errors
+    /// A refusal when the limit is met.
+    pub fn check_subscriptions(&self, more: usize) -> Result<(), Refusal> {
+        let max = self.app.settings.max_subscriptions;
+        let taken = self.connection.subscription_count() + self.subscribing_in_all.get();
+        if taken + more <= max {
+            return Ok(());
+        }
+        Err(super::error::limit("subscriptions", format!("a connection has at most {max} subscriptions")))
+    }
+}
+
+/// Queues the answer to a handshake with what was held back for it.
+pub fn release(peer: &Peer, ticket: Ticket, json: Result<String, Refusal>) {
+    peer.connection.release_held(ticket.into_frame(json), 0);
+}

@@ -1,0 +1,108 @@
+//! How many connections there are, in all and of one person.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use actix_web::HttpResponse;
+
+use super::error::count_limit;
+
+/// The seats that connections take.
+pub struct Seats {
+    taken: Mutex<Taken>,
+    in_all: usize,
+    of_one: usize,
+}
+
+#[derive(Default)]
+struct Taken {
+    in_all: usize,
+    by_principal: HashMap<Arc<str>, usize>,
+}
+
+/// A connection's seat; free again when it is dropped.
+pub struct Seat {
+    seats: Arc<Seats>,
+    principal: Arc<str>,
+}
+
+/// Why there is no seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    InAll,
+    OfOne,
+}
+
+impl Full {
+    /// 503 or 429, with what to do.
+    pub fn response(self) -> HttpResponse {
+        let (mut response, message) = match self {
+            Full::InAll => (HttpResponse::ServiceUnavailable(), "the host has all the connections that it takes"),
+            Full::OfOne => (HttpResponse::TooManyRequests(), "you have all the connections that one may have"),
+        };
+        let body = serde_json::json!({ "code": "limit-exceeded", "message": message });
+        response.insert_header(("retry-after", "10")).json(body)
+    }
+}
+
+impl Seats {
+    pub fn new(in_all: usize, of_one: usize) -> Arc<Self> {
+        Arc::new(Self { taken: Mutex::default(), in_all, of_one })
+    }
+
+    /// Takes a seat for a connection of `principal`.
+    ///
+    /// # Errors
+    /// [`Full`] when there is none.
+    pub fn take(self: &Arc<Self>, principal: &Arc<str>) -> Result<Seat, Full> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.in_all >= self.in_all {
+            count_limit("connections");
+            return Err(Full::InAll);
+        }
+        let of_one = taken.by_principal.entry(Arc::clone(principal)).or_default();
+        if *of_one >= self.of_one {
+            count_limit("connections_of_one");
+            return Err(Full::OfOne);
+        }
+        *of_one += 1;
+        taken.in_all += 1;
+        metrics::gauge!("scrollback_connections").increment(1.0);
+        Ok(Seat { seats: Arc::clone(self), principal: Arc::clone(principal) })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.in_all = taken.in_all.saturating_sub(1);
+        let left = taken.by_principal.get_mut(&self.principal).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            taken.by_principal.remove(&self.principal);
+        }
+        metrics::gauge!("scrollback_connections").decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_counted_in_all_and_of_one_and_given_back() {
+        let seats = Seats::new(3, 2);
+        let (a, b): (Arc<str>, Arc<str>) = ("user:a".into(), "user:b".into());
+        let first = seats.take(&a).ok().unwrap();
+        let second = seats.take(&a).ok().unwrap();
+        assert_eq!(seats.take(&a).err(), Some(Full::OfOne));
+        let third = seats.take(&b).ok().unwrap();
+        assert_eq!(seats.take(&b).err(), Some(Full::InAll));
+        drop((first, third));
+        assert!(seats.take(&a).is_ok());
+        drop(second);
+        assert!(seats.taken.lock().unwrap().by_principal.is_empty());
+    }
+}

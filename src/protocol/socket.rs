@@ -1,0 +1,241 @@
+//! One WebSocket from its upgrade to its end.
+//!
+//! Two sides: the response's body writes ([`super::outbox`]), and a task here reads, keeps the time, and lets the
+//! connection go. A socket that is closing has its close frame written after what is queued; then the peer has
+//! `close_timeout` to answer it, or its TCP connection is cut, which is what ends one that reads nothing at all.
+//!
+//! Close codes: 1000 answers the peer's own close; 1001 the host stops, or the peer was silent (it may come back); 1002
+//! broken framing; 1007 text that is not UTF-8; 1008 no handshake, or none that can succeed; 1009 a message over the
+//! limit; 1013 too slow.
+//! Source: RFC 6455, 7; AHP transport; the outer contract, limits.
+
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::ws::handshake;
+use actix_web::body::{BodyStream, MessageBody};
+use actix_web::dev::Extensions;
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::time::{Instant, sleep_until};
+
+use super::error::count_limit;
+use super::inbox::{Arrived, Broken, Inbox};
+use super::outbox::{self, Wire};
+use super::peer::Peer;
+use super::seats::Seat;
+use super::{ProtocolSettings, Transport, Worker};
+
+/// The TCP connection below a request, so that it can be cut.
+#[derive(Clone)]
+struct Tcp(Rc<std::net::TcpStream>);
+
+/// For `HttpServer::on_connect`: keeps a second handle of the TCP connection, without which a peer that reads nothing
+/// can only be cut when the operating system gives it up.
+pub fn on_connect(transport: &Transport, extensions: &mut Extensions) {
+    let Some(stream) = transport.downcast_ref::<actix_web::rt::net::TcpStream>() else { return };
+    match stream.as_fd().try_clone_to_owned() {
+        Ok(fd) => drop(extensions.insert(Tcp(Rc::new(std::net::TcpStream::from(fd))))),
+        Err(error) => tracing::warn!(%error, "no second handle of a connection"),
+    }
+}
+
+/// Upgrades an admitted request.
+pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+    let app = &worker.app;
+    let identity = match app.gate.admit(req) {
+        Ok(identity) => identity,
+        Err(refused) => return refused.response(),
+    };
+    let mut response = match handshake(req.head()) {
+        Ok(response) => response,
+        Err(error) => return HttpResponse::from(actix_http::Response::from(error)),
+    };
+    let seat = match app.seats.take(&identity.principal) {
+        Ok(seat) => seat,
+        Err(full) => return full.response(),
+    };
+    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity.principal);
+    let wire = Wire::new(Rc::clone(&peer.connection));
+    let body = outbox::body(Rc::clone(&wire), app.settings.max_frame_sent);
+    let socket = Socket::new(peer, wire, req.conn_data::<Tcp>().cloned(), seat);
+    actix_rt::spawn(socket.read(payload));
+    match response.message_body(BodyStream::new(Box::pin(body)).boxed()) {
+        Ok(response) => HttpResponse::from(response),
+        Err(_) => HttpResponse::InternalServerError().finish(),
+    }
+}
+
+/// The reading side of a socket.
+struct Socket {
+    peer: Rc<Peer>,
+    wire: Rc<Wire>,
+    inbox: Inbox,
+    tcp: Option<Tcp>,
+    opened: Instant,
+    heard: Instant,
+    /// When the peer was pinged and has not been heard since.
+    pinged: Option<Instant>,
+    /// When closing began.
+    closing: Option<Instant>,
+    /// Whether nothing of what still comes can be understood.
+    deaf: bool,
+    _seat: Seat,
+}
+
+impl Socket {
+    fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
+        let now = Instant::now();
+        Self {
+            peer,
+            wire,
+            inbox: Inbox::default(),
+            tcp,
+            opened: now,
+            heard: now,
+            pinged: None,
+            closing: None,
+            deaf: false,
+            _seat: seat,
+        }
+    }
+
+    async fn read(mut self, mut payload: web::Payload) {
+        let connection = Rc::clone(&self.peer.connection);
+        loop {
+            tokio::select! {
+                bytes = payload.next() => match bytes {
+                    Some(Ok(bytes)) => if self.take(&bytes) { break },
+                    // The peer is gone.
+                    Some(Err(_)) | None => break,
+                },
+                () = connection.ending.notified() => { self.closing.get_or_insert_with(Instant::now); }
+                () = sleep_until(self.deadline()) => if self.tick() { break },
+            }
+        }
+        self.wire.finish();
+        self.peer.leave();
+    }
+
+    fn settings(&self) -> &ProtocolSettings {
+        &self.peer.app.settings
+    }
+
+    /// When something is to be done if nothing arrives before.
+    fn deadline(&self) -> Instant {
+        let settings = self.settings();
+        if let Some(closing) = self.closing {
+            return closing + settings.close_timeout;
+        }
+        let silence = match self.pinged {
+            Some(pinged) => pinged + settings.pong_timeout,
+            None => self.heard + settings.ping_after,
+        };
+        if self.peer.is_fresh() { silence.min(self.opened + settings.handshake_timeout) } else { silence }
+    }
+
+    /// Does what a deadline asks for; says whether the socket is over.
+    fn tick(&mut self) -> bool {
+        let (settings, now) = (self.settings(), Instant::now());
+        if self.deadline() > now {
+            return false;
+        }
+        if self.closing.is_some() {
+            self.cut();
+            return true;
+        }
+        if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
+            count_limit("handshake_time");
+            self.close(1008, "no handshake");
+        } else if self.pinged.is_some() {
+            self.close(1001, "nothing was heard: reconnect to go on");
+        } else {
+            self.pinged = Some(now);
+            self.wire.ping();
+        }
+        false
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        self.closing.get_or_insert_with(Instant::now);
+        self.peer.connection.close(code, reason.to_owned());
+    }
+
+    fn cut(&self) {
+        if let Some(Tcp(stream)) = &self.tcp {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Takes what arrived; says whether the socket is over.
+    fn take(&mut self, bytes: &Bytes) -> bool {
+        if self.deaf {
+            return false;
+        }
+        self.heard = Instant::now();
+        self.pinged = None;
+        self.inbox.feed(bytes);
+        loop {
+            match self.inbox.next(self.limit()) {
+                Ok(None) => return false,
+                Ok(Some(Arrived::Close(_))) if self.closing.is_some() => return true,
+                Ok(Some(arrived)) => self.serve(arrived),
+                Err(Broken::TooLong) => self.too_long(),
+                Err(Broken::Protocol(problem)) => {
+                    self.deaf = true;
+                    self.inbox.clear();
+                    self.close(1002, &problem);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn limit(&self) -> usize {
+        let settings = self.settings();
+        if self.peer.is_fresh() { settings.max_message_before_handshake } else { settings.max_message }
+    }
+
+    fn too_long(&mut self) {
+        count_limit("message");
+        let limit = self.limit();
+        self.close(1009, &format!("a message is longer than {limit} bytes"));
+    }
+
+    fn serve(&mut self, arrived: Arrived) {
+        if self.closing.is_some() || self.peer.connection.is_closing() {
+            return;
+        }
+        match arrived {
+            Arrived::Text(bytes) => match std::str::from_utf8(&bytes) {
+                Ok(text) => self.peer.receive(text),
+                Err(_) => self.close(1007, "a text message is not UTF-8"),
+            },
+            Arrived::Binary => self.peer.refuse_binary(),
+            Arrived::Ping(payload) => self.wire.pong(payload),
+            Arrived::Pong => {}
+            Arrived::Close(code) => {
+                // What is queued still goes out, then the answer to the close; the peer has nothing more to say.
+                self.close(answer_to_close(code), "");
+                self.deaf = true;
+                self.wire.finish();
+            }
+        }
+    }
+}
+
+/// The code that answers the peer's close.
+fn answer_to_close(code: Option<u16>) -> u16 {
+    match code {
+        Some(code @ (1000..=1003 | 1007..=1011 | 3000..=4999)) => code,
+        _ => 1000,
+    }
+}
+
+fn passed(since: Instant, wait: Duration, now: Instant) -> bool {
+    since + wait <= now
+}

@@ -1,0 +1,104 @@
+//! One request that waits for its answer.
+//!
+//! Always: answered exactly once. A ticket that is dropped, because what should answer it went away, answers with an
+//! internal error by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytestring::ByteString;
+
+use super::error::{limit, refusal_frame, result_frame};
+use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
+use crate::actors::connection::{Connection, ConnectionRef};
+
+/// How many requests of a connection are not answered yet.
+#[derive(Debug, Clone, Default)]
+pub struct InFlight(Arc<AtomicUsize>);
+
+/// The right to answer a request.
+#[derive(Debug)]
+pub struct Ticket {
+    /// The JSON of its id; taken when it is answered.
+    id: Option<String>,
+    to: ConnectionRef,
+    in_flight: InFlight,
+    /// Bytes of the longest answer.
+    max_answer: usize,
+}
+
+impl InFlight {
+    /// A ticket for the request `id`, answered through `to`.
+    ///
+    /// # Errors
+    /// A refusal when `max` requests are in flight.
+    pub fn ticket(&self, id: &str, to: &ConnectionRef, max: usize, max_answer: usize) -> Result<Ticket, Refusal> {
+        if self.0.load(Ordering::Acquire) >= max {
+            return Err(limit("requests_in_flight", "too many requests in flight: wait for answers"));
+        }
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), max_answer })
+    }
+}
+
+impl Ticket {
+    /// The value of `checked`, or nothing after it was refused.
+    pub fn checked<T>(self, checked: Result<T, Refusal>) -> Option<(Self, T)> {
+        match checked {
+            Ok(value) => Some((self, value)),
+            Err(refusal) => {
+                self.refuse(refusal);
+                None
+            }
+        }
+    }
+
+    /// Answers, from any thread, behind what is on its way to the connection.
+    pub fn answer(mut self, answer: Answer) {
+        if let Some(frame) = self.take_frame(answer.as_ref().map(|result| result.get())) {
+            self.to.send(frame);
+        }
+    }
+
+    /// Refuses.
+    pub fn refuse(self, refusal: Refusal) {
+        self.answer(Err(refusal));
+    }
+
+    /// Answers with JSON on the connection's thread, right here among its frames.
+    pub fn answer_on(self, connection: &Connection, json: Result<String, Refusal>) {
+        connection.push(self.into_frame(json));
+        connection.wake.notify_one();
+    }
+
+    /// The frame of the answer, for whoever queues it.
+    pub fn into_frame(mut self, json: Result<String, Refusal>) -> ByteString {
+        self.take_frame(json.as_deref()).unwrap_or_default()
+    }
+
+    /// The ticket as the reply of a command.
+    pub fn reply(self) -> Reply {
+        Box::new(move |answer| self.answer(answer))
+    }
+
+    fn take_frame(&mut self, json: Result<&str, &Refusal>) -> Option<ByteString> {
+        let id = self.id.take()?;
+        self.in_flight.0.fetch_sub(1, Ordering::AcqRel);
+        Some(match json {
+            Ok(result) if result.len() > self.max_answer => {
+                refusal_frame(&id, &limit("message_sent", "the answer is larger than a message may be: ask for less"))
+            }
+            Ok(result) => result_frame(&id, result),
+            Err(refusal) => refusal_frame(&id, refusal),
+        })
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let lost = Refusal::new(RefusalKind::Internal, "internal", "the command was lost: its outcome is not known");
+        if let Some(frame) = self.take_frame(Err(&lost)) {
+            self.to.send(frame);
+        }
+    }
+}
