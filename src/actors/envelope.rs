@@ -67,7 +67,11 @@ pub fn envelope_json(channel: &str, seq: ServerSeq, origin: Option<&Origin>, act
     envelope_of(&frame(channel, seq, origin, action, None)).to_owned()
 }
 
-fn envelope_of(frame: &str) -> &str {
+/// The AHP envelope in the frame of an `action` notification; empty for another frame.
+pub fn envelope_of(frame: &str) -> &str {
+    if !frame.starts_with(FRAME_HEAD) {
+        return "";
+    }
     frame.get(FRAME_HEAD.len()..frame.len().saturating_sub(1)).unwrap_or_default()
 }
 
