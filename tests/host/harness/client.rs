@@ -83,7 +83,9 @@ impl Client {
 
     /// `createSession` with the demo agent; returns the URI of its first chat.
     pub async fn create_session(&mut self, uri: &str) -> String {
-        self.ask("createSession", json!({ "channel": uri, "provider": "demo" })).await.expect("createSession was refused");
+        self.ask("createSession", json!({ "channel": uri, "provider": "demo" }))
+            .await
+            .expect("createSession was refused");
         chat_of(uri)
     }
 

@@ -12,7 +12,7 @@ use scrollback::agents;
 use scrollback::clock::Clock;
 use scrollback::events::Store;
 use scrollback::events::memory::MemoryStore;
-use scrollback::events::sled_store::SledStore;
+use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
 
 use super::Client;
@@ -54,7 +54,7 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        let store = SledStore::open(directory, scrollback::events::sled_store::Options::default()).unwrap();
+        let store = SledStore::open(directory, SledOptions::default()).unwrap();
         Self::start(Arc::new(store), Options::default())
     }
 
