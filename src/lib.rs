@@ -7,6 +7,11 @@
 
 pub mod access;
 pub mod actors;
+pub mod admin;
+pub mod agents;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod events;
+pub mod projections;
 pub mod protocol;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary: see `scrollback::cli`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    scrollback::cli::run()
+}

@@ -82,7 +82,7 @@ pub trait Conversation: Send + Sync {
     fn exchanges(&self) -> Vec<Exchange>;
 }
 
-/// One finished turn: what was asked, and what was answered as plain markdown.
+/// One finished turn: what was asked, and what was answered as plain markdown, its parts joined by a blank line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Exchange {
     pub turn_id: String,
@@ -130,6 +130,8 @@ pub enum AgentInput {
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
     /// A message for the running turn; only for agents whose extras say `steering`.
     Steer { turn_id: String, message: Message },
+    /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
+    Configured { config: JsonObject },
     /// What a client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
     /// End. Waits for nothing.

@@ -57,12 +57,21 @@ pub fn echo(channel: &str, seq: ServerSeq, origin: &Origin, action: &[u8]) -> By
     frame(channel, seq, Some(origin), action, None)
 }
 
+/// The frame of an event of the host with this number, its action written for one connection.
+pub fn echo_like(channel: &str, seq: ServerSeq, action: &str) -> ByteString {
+    frame(channel, seq, None, action.as_bytes(), None)
+}
+
 /// The AHP envelope of a stored event, spliced without serialising its action again.
 pub fn envelope_json(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8]) -> String {
     envelope_of(&frame(channel, seq, origin, action, None)).to_owned()
 }
 
-fn envelope_of(frame: &str) -> &str {
+/// The AHP envelope in the frame of an `action` notification; empty for another frame.
+pub fn envelope_of(frame: &str) -> &str {
+    if !frame.starts_with(FRAME_HEAD) {
+        return "";
+    }
     frame.get(FRAME_HEAD.len()..frame.len().saturating_sub(1)).unwrap_or_default()
 }
 
@@ -89,4 +98,9 @@ fn frame(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8], 
 
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// The frame of a notification that is no state: sent to a channel's subscribers, never stored, never replayed.
+pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
+    ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
 }

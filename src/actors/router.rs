@@ -92,6 +92,23 @@ pub struct Router {
     sender: UnboundedSender<RouterMessage>,
     connections: RefCell<HashMap<ConnectionId, Rc<Connection>>>,
     subscribers: RefCell<HashMap<Channel, HashSet<ConnectionId>>>,
+    watchers: RefCell<HashMap<ConnectionId, Watch>>,
+}
+
+/// What a watcher hears: the envelopes as they are stored, without windows, synonyms or notifications.
+#[derive(Debug, Clone)]
+pub enum Watch {
+    All,
+    Channels(HashSet<Channel>),
+}
+
+impl Watch {
+    fn hears(&self, channel: &Channel) -> bool {
+        match self {
+            Watch::All => true,
+            Watch::Channels(channels) => channels.contains(channel),
+        }
+    }
 }
 
 impl Router {
@@ -104,6 +121,7 @@ impl Router {
             sender,
             connections: RefCell::default(),
             subscribers: RefCell::default(),
+            watchers: RefCell::default(),
         });
         actix_rt::spawn(Rc::clone(&router).run(receiver));
         router
@@ -120,6 +138,7 @@ impl Router {
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.
     pub fn disconnect(&self, id: ConnectionId) -> Vec<Channel> {
         let Some(connection) = self.connections.borrow_mut().remove(&id) else { return Vec::new() };
+        self.watchers.borrow_mut().remove(&id);
         let channels = connection.channels();
         for channel in &channels {
             self.remove_subscriber(channel, id);
@@ -140,6 +159,12 @@ impl Router {
         if let Some(left) = connection.subscribe(subscription) {
             self.remove_subscriber(&left, connection.id);
         }
+    }
+
+    /// Makes `connection` a watcher, at once: every later event that `watch` hears is queued in it, whatever it is
+    /// subscribed to.
+    pub fn watch(&self, connection: &Connection, watch: Watch) {
+        self.watchers.borrow_mut().insert(connection.id, watch);
     }
 
     fn remove_subscriber(&self, channel: &Channel, id: ConnectionId) {
@@ -204,6 +229,11 @@ impl Router {
     fn deliver(&self, envelope: &Envelope, dirty: &mut HashSet<ConnectionId>) {
         let page = |subscription: &Subscription| (self.hub.page_for)(envelope, subscription);
         self.each_subscriber(&envelope.channel, dirty, |connection| connection.deliver(envelope, &page));
+        for (id, watch) in self.watchers.borrow().iter() {
+            if watch.hears(&envelope.channel) {
+                self.with(*id, dirty, |connection| connection.push_notification(envelope.frame.clone()));
+            }
+        }
     }
 
     fn each_subscriber(&self, channel: &Channel, dirty: &mut HashSet<ConnectionId>, act: impl Fn(&Connection)) {

@@ -163,6 +163,10 @@ impl<S: EventLog> EventLog for GatedStore<S> {
         self.store.last_of(channel, upto)
     }
 
+    fn accepts_appends(&self) -> Result<(), LogFault> {
+        self.store.accepts_appends()
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.store.disk_bytes()
     }

@@ -70,6 +70,14 @@ pub trait EventLog: Send + Sync + 'static {
 
     /// Bytes that the store takes on disk; 0 for a store without files.
     fn disk_bytes(&self) -> u64;
+
+    /// Whether an append would be tried now. Waits for one that runs.
+    ///
+    /// # Errors
+    /// The fault that the next append would get: [`LogFault::NoRoom`] or [`LogFault::ReadOnly`].
+    fn accepts_appends(&self) -> Result<(), LogFault> {
+        Ok(())
+    }
 }
 
 /// Rows beside the log: small tables of bytes, sorted by key. They can all be rebuilt from the log.

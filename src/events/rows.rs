@@ -31,13 +31,15 @@ pub enum Table {
     Dispatched = b'D',
     /// Client id → what is remembered of a client (JSON).
     Client = b'U',
+    /// Chat → empty: a turn runs in it. What a start after a crash has to look at.
+    Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
 }
 
 impl Table {
     /// All tables, for verification and rebuilds.
-    pub const ALL: [Table; 11] = [
+    pub const ALL: [Table; 12] = [
         Table::ChannelByUri,
         Table::ChannelById,
         Table::Turn,
@@ -48,6 +50,7 @@ impl Table {
         Table::Used,
         Table::Dispatched,
         Table::Client,
+        Table::Running,
         Table::SessionById,
     ];
 }

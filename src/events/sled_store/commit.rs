@@ -62,6 +62,12 @@ impl SledStore {
         Ok(staged.firsts)
     }
 
+    /// See [`crate::events::EventLog::accepts_appends`].
+    pub(super) fn accepts(&self) -> Result<(), LogFault> {
+        self.writer().refuse_when_read_only()?;
+        self.refuse_without_room(0)
+    }
+
     /// See [`crate::events::EventLog::publish_ahead`].
     pub(super) fn reserve_ahead(&self) -> Result<(), LogFault> {
         let mut writer = self.writer();

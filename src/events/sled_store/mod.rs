@@ -217,6 +217,10 @@ impl EventLog for SledStore {
         self.newest_at(channel, upto)
     }
 
+    fn accepts_appends(&self) -> Result<(), LogFault> {
+        self.accepts()
+    }
+
     fn disk_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.directory.join(open::LOG)).into_iter().flatten().flatten();
         files.filter_map(|file| file.metadata().ok()).map(|file| file.blocks().saturating_mul(512)).sum()

@@ -1,0 +1,316 @@
+//! Who is awake, and which channel a URI names.
+//!
+//! A session's actor is started when somebody needs it and read back from the log; nothing is loaded at the start of the
+//! host. Messages are sent while the table is locked, so an actor that goes to sleep has them all or is started anew. An
+//! actor whose mailbox is closed (it panicked) is replaced by one that is read from the log.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use actix::dev::ToEnvelope;
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, Handler, Message};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::session::{Boot, SessionActor, SessionMessage};
+use super::shared::Shared;
+use crate::events::rows::{ChannelKind, ChannelRow, channel_key};
+use crate::events::{Channel, ChannelId, Table};
+use crate::projections::FoldFault;
+use crate::projections::catalogue::{self, CatalogueRow};
+
+/// The authority of the URIs of first chats.
+const DEFAULT_CHAT: &str = "ahp-chat://default/";
+
+/// The URI of the first chat of the session named `session`.
+pub fn first_chat_uri(session: &str) -> String {
+    format!("{DEFAULT_CHAT}{}", URL_SAFE_NO_PAD.encode(session))
+}
+
+/// What a URI names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The channel's one name.
+    pub channel: Channel,
+    pub id: ChannelId,
+    pub kind: ChannelKind,
+    /// The session that it belongs to; its own number for a session, that of the root for the root.
+    pub session: ChannelId,
+}
+
+struct Awake {
+    addr: Addr<SessionActor>,
+    listing: Option<Listing>,
+}
+
+/// Which chats a session has now.
+#[derive(Clone)]
+struct Listing {
+    uri: Channel,
+    default_chat: Option<String>,
+    chats: Vec<String>,
+    disposed: bool,
+}
+
+impl Listing {
+    fn of(row: &CatalogueRow) -> Self {
+        let chats = row.summary.chats.iter().flatten().map(|chat| chat.resource.clone()).collect();
+        Self {
+            uri: Channel::from(row.summary.resource.as_str()),
+            default_chat: row.summary.default_chat.clone(),
+            chats,
+            disposed: row.disposed,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Table_ {
+    awake: HashMap<ChannelId, Awake>,
+    /// Channels whose batches are on their way, by URI.
+    pending: HashMap<String, ChannelRow>,
+}
+
+/// The registry. See the head of this file.
+pub struct Registry {
+    table: Mutex<Table_>,
+    arbiters: Vec<ArbiterHandle>,
+    shared: std::sync::OnceLock<Weak<Shared>>,
+}
+
+/// A session's mailbox is full: try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy;
+
+impl Registry {
+    /// A registry whose sessions run on `threads` threads.
+    pub fn new(threads: usize) -> Self {
+        let arbiters = (0..threads.max(1)).map(|_| Arbiter::new().handle()).collect();
+        Self { table: Mutex::default(), arbiters, shared: std::sync::OnceLock::new() }
+    }
+
+    /// Tells the registry whose it is; done once, when the host is put together.
+    pub fn belongs_to(&self, shared: &Arc<Shared>) {
+        let _ = self.shared.set(Arc::downgrade(shared));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table_> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.get()?.upgrade()
+    }
+
+    /// The channel that `uri` names now: itself, or a synonym of a session's default chat.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn resolve(&self, uri: &str) -> Result<Option<Resolved>, FoldFault> {
+        let Some(shared) = self.shared() else { return Ok(None) };
+        if uri == crate::events::channel::ROOT {
+            return Ok(Some(Resolved {
+                channel: Channel::root(),
+                id: ChannelId::ROOT,
+                kind: ChannelKind::Root,
+                session: ChannelId::ROOT,
+            }));
+        }
+        if let Some(row) = self.row(&shared, uri)? {
+            let Some(listing) = self.listing(&shared, ChannelId(row.session))? else { return Ok(None) };
+            let open = match row.kind {
+                ChannelKind::Chat => listing.chats.iter().any(|chat| chat == uri),
+                _ => true,
+            };
+            if listing.disposed {
+                return Ok(None);
+            }
+            if open {
+                let (id, session) = (ChannelId(row.id), ChannelId(row.session));
+                return Ok(Some(Resolved { channel: Channel::from(uri), id, kind: row.kind, session }));
+            }
+        }
+        self.resolve_synonym(&shared, uri)
+    }
+
+    fn resolve_synonym(&self, shared: &Shared, uri: &str) -> Result<Option<Resolved>, FoldFault> {
+        let session = if let Some(encoded) = uri.strip_prefix(DEFAULT_CHAT) {
+            let decoded = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let Some(session) = decoded else { return Ok(None) };
+            self.row(shared, &session)?.filter(|row| row.kind == ChannelKind::Session).map(|row| ChannelId(row.id))
+        } else if let Some(id) = uri.strip_prefix("ahp-chat:/").filter(|id| !id.is_empty() && !id.starts_with('/')) {
+            let row = shared.store.get(Table::SessionById, id.as_bytes())?;
+            row.and_then(|value| crate::events::rows::leading_number(&value)).map(ChannelId)
+        } else {
+            None
+        };
+        let Some(session) = session else { return Ok(None) };
+        let Some(listing) = self.listing(shared, session)?.filter(|listing| !listing.disposed) else {
+            return Ok(None);
+        };
+        let Some(chat) = listing.default_chat else { return Ok(None) };
+        let row = self.row(shared, &chat)?;
+        Ok(row.map(|row| Resolved {
+            channel: Channel::from(chat),
+            id: ChannelId(row.id),
+            kind: ChannelKind::Chat,
+            session,
+        }))
+    }
+
+    fn row(&self, shared: &Shared, uri: &str) -> Result<Option<ChannelRow>, FoldFault> {
+        if let Some(row) = self.table().pending.get(uri) {
+            return Ok(Some(row.clone()));
+        }
+        catalogue::channel(shared.store.as_ref(), uri)
+    }
+
+    fn listing(&self, shared: &Shared, session: ChannelId) -> Result<Option<Listing>, FoldFault> {
+        if let Some(listing) = self.table().awake.get(&session).and_then(|awake| awake.listing.clone()) {
+            return Ok(Some(listing));
+        }
+        Ok(catalogue::entry(shared.store.as_ref(), session)?.map(|row| Listing::of(&row)))
+    }
+
+    /// The URI of the session with this number.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn session_uri(&self, session: ChannelId) -> Result<Option<Channel>, FoldFault> {
+        let Some(shared) = self.shared() else { return Ok(None) };
+        if let Some(listing) = self.listing(&shared, session)? {
+            return Ok(Some(listing.uri));
+        }
+        catalogue::uri(shared.store.as_ref(), session)
+    }
+
+    /// Notes what a session's catalogue entry says now. Called by the session's own thread.
+    pub fn list(&self, session: ChannelId, row: &CatalogueRow) {
+        if let Some(awake) = self.table().awake.get_mut(&session) {
+            awake.listing = Some(Listing::of(row));
+        }
+    }
+
+    /// Takes `uri` for a new channel, unless it has events or is being made.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn reserve(
+        &self,
+        uri: &str,
+        kind: ChannelKind,
+        session: Option<ChannelId>,
+    ) -> Result<Option<ChannelId>, FoldFault> {
+        let Some(shared) = self.shared() else { return Ok(None) };
+        let mut table = self.table();
+        if table.pending.contains_key(uri) || catalogue::channel(shared.store.as_ref(), uri)?.is_some() {
+            return Ok(None);
+        }
+        let id = shared.store.new_channel_id();
+        let row = ChannelRow { id: id.0, kind, session: session.unwrap_or(id).0 };
+        table.pending.insert(uri.to_owned(), row);
+        Ok(Some(id))
+    }
+
+    /// A reserved channel is on disk, or will never be.
+    pub fn settle(&self, uri: &str) {
+        self.table().pending.remove(uri);
+    }
+
+    /// Starts the actor of a new session.
+    pub fn create(&self, id: ChannelId, boot: Boot) {
+        let Some(shared) = self.shared() else { return };
+        let mut table = self.table();
+        let addr = self.start(&shared, id, boot);
+        table.awake.insert(id, Awake { addr, listing: None });
+    }
+
+    /// Sends `message` to a session's actor, which is started from the log where it is not awake.
+    ///
+    /// # Errors
+    /// [`Busy`] with the message when the actor's mailbox is full.
+    pub fn send(&self, session: ChannelId, message: SessionMessage) -> Result<(), (Busy, SessionMessage)> {
+        let Some(shared) = self.shared() else { return Ok(()) };
+        let mut table = self.table();
+        let addr = match table.awake.get(&session).filter(|awake| awake.addr.connected()) {
+            Some(awake) => awake.addr.clone(),
+            None => {
+                let addr = self.start(&shared, session, Boot::Load);
+                table.awake.insert(session, Awake { addr: addr.clone(), listing: None });
+                addr
+            }
+        };
+        try_send(&addr, message)
+    }
+
+    /// Sends to a session only where it is awake.
+    pub fn send_if_awake(&self, session: ChannelId, message: SessionMessage) {
+        let table = self.table();
+        if let Some(awake) = table.awake.get(&session) {
+            let _ = try_send(&awake.addr, message);
+        }
+    }
+
+    /// Lets a session go to sleep: it is no longer awake, and gets `last` behind everything that was sent to it.
+    pub fn sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
+        let mut table = self.table();
+        if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
+            table.awake.remove(&session);
+        }
+        addr.do_send(last);
+    }
+
+    /// Sends to every awake session; returns how many there are.
+    pub fn send_all(&self, message: impl Fn() -> SessionMessage) -> usize {
+        let table = self.table();
+        for awake in table.awake.values() {
+            awake.addr.do_send(message());
+        }
+        table.awake.len()
+    }
+
+    /// How many sessions are awake.
+    pub fn awake(&self) -> usize {
+        self.table().awake.len()
+    }
+
+    fn start(&self, shared: &Arc<Shared>, id: ChannelId, boot: Boot) -> Addr<SessionActor> {
+        let shared = Arc::clone(shared);
+        let at = usize::try_from(id.0).unwrap_or(0) % self.arbiters.len().max(1);
+        match self.arbiters.get(at) {
+            Some(arbiter) => SessionActor::start_in_arbiter(arbiter, move |_| SessionActor::new(id, boot, shared)),
+            None => SessionActor::new(id, boot, shared).start(),
+        }
+    }
+
+    /// Ends the threads of the sessions.
+    pub fn stop(&self) {
+        for arbiter in &self.arbiters {
+            arbiter.stop();
+        }
+    }
+}
+
+fn try_send<A, M>(addr: &Addr<A>, message: M) -> Result<(), (Busy, M)>
+where
+    A: Actor + Handler<M>,
+    A::Context: ToEnvelope<A, M>,
+    M: Message + Send + 'static,
+    M::Result: Send,
+{
+    match addr.try_send(message) {
+        Ok(()) => Ok(()),
+        Err(actix::prelude::SendError::Full(message) | actix::dev::SendError::Closed(message)) => Err((Busy, message)),
+    }
+}
+
+/// The row of the index that finds a session by the last segment of its URI's path; the oldest session keeps it.
+pub fn session_by_id(shared: &Shared, uri: &str, id: ChannelId) -> Option<crate::events::RowOp> {
+    let segment = uri.rsplit('/').next().filter(|segment| !segment.is_empty())?;
+    let taken = shared.store.get(Table::SessionById, segment.as_bytes()).ok()?.is_some();
+    (!taken).then(|| crate::events::RowOp::Put {
+        table: Table::SessionById,
+        key: segment.as_bytes().to_vec(),
+        value: bytes::Bytes::from(channel_key(id)),
+    })
+}

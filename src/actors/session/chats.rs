@@ -1,0 +1,301 @@
+//! Opening and closing chats, and the end of the session.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::AsyncContext;
+use actix::Context;
+use ahp_types::actions::{
+    SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
+    SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
+};
+use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
+use serde_json::json;
+
+use super::create::new_chat;
+use super::{SessionActor, no_such_chat, refuse};
+use crate::actors::chat::{self, ChatMessage};
+use crate::actors::command::{self, Refusal, RefusalKind, Reply};
+use crate::actors::connection::Caller;
+use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
+use crate::actors::envelope;
+use crate::actors::host::CreateChat;
+use crate::actors::root::RootMessage;
+use crate::events::Channel;
+use crate::events::rows::ChannelKind;
+use crate::projections::action::Action;
+use crate::projections::chat::ChatFold;
+use crate::projections::fact::Fact;
+use crate::projections::mirror;
+
+type Core = Rc<RefCell<SessionCore>>;
+
+fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalKind::InvalidParams, code, message)
+}
+
+impl SessionActor {
+    /// `createChat`: a peer chat under the URI that the client chose.
+    pub(super) fn create_chat(&mut self, core: &Core, caller: &Caller, command: CreateChat, reply: Reply) {
+        let uri = Channel::from(command.chat.as_str());
+        let own_default = core.borrow().fold.state.default_chat.as_deref() == Some(uri.as_str());
+        if own_default && command.source.is_none() {
+            return core.borrow().lane.release(None, Box::new(move |_| reply(Ok(command::null()))));
+        }
+        if let Err(refusal) = self.check_new_chat(&core.borrow(), &command) {
+            return refuse(&core.borrow(), refusal, reply);
+        }
+        let message = match command.initial_message.as_deref().map(|raw| chat::parse_message(raw.get())).transpose() {
+            Ok(message) => message,
+            Err(problem) => {
+                return refuse(&core.borrow(), invalid("malformed", format!("initialMessage: {problem}")), reply);
+            }
+        };
+        let id = match self.shared.registry.reserve(uri.as_str(), ChannelKind::Chat, Some(self.id)) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                let text = format!("there is a channel {uri} already");
+                let refusal = Refusal::new(RefusalKind::AlreadyExists, "already-exists", text);
+                return refuse(&core.borrow(), refusal, reply);
+            }
+            Err(fault) => {
+                let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string());
+                return refuse(&core.borrow(), refusal, reply);
+            }
+        };
+        let by = self.by(caller);
+        let state = new_chat(&uri, by.at, ChatOrigin::User, command.working_directories);
+        let cell = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
+        let cell = Rc::new(RefCell::new(cell));
+        {
+            let mut core = core.borrow_mut();
+            core.chats.insert(uri.to_string(), Rc::clone(&cell));
+            let session = core.channel.to_string();
+            let mut recording = core.record(by);
+            recording.create_channel(&uri, id, ChannelKind::Chat);
+            let summary = mirror::summary_of(&state);
+            recording.chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state: Box::new(state) });
+            let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
+            recording.session_action(Action::host(added), None, false);
+            recording.finish(None);
+        }
+        self.answer_created(core, uri, message, caller, reply);
+    }
+
+    /// The first turn begins in the same breath, and the answer waits for it.
+    fn answer_created(
+        &mut self,
+        core: &Core,
+        uri: Channel,
+        message: Option<serde_json::Value>,
+        caller: &Caller,
+        reply: Reply,
+    ) {
+        let chat = self.chat(core, &uri);
+        if let (Some(chat), Some(message)) = (&chat, message) {
+            let principal = Arc::clone(&caller.principal);
+            chat.do_send(ChatMessage::Begin { message, principal });
+        }
+        let shared = Arc::clone(&self.shared);
+        core.borrow().lane.release(
+            None,
+            Box::new(move |place| {
+                shared.registry.settle(uri.as_str());
+                reply(match place {
+                    Ok(_) => Ok(command::null()),
+                    Err(lost) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())),
+                });
+            }),
+        );
+    }
+
+    fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
+        if let Some(source) = &command.source {
+            let kind = source.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
+            return Err(match kind {
+                "fork" | "sideChat" => invalid("unsupported", format!("a chat made by {kind} is not served yet")),
+                other => invalid("unsupported", format!("there is no kind of source {other:?}")),
+            });
+        }
+        let state = &core.fold.state;
+        if state.lifecycle != SessionLifecycle::Ready {
+            return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
+        }
+        let info = self.shared.agent(&state.provider).map(|agent| agent.info());
+        if info.and_then(|info| info.capabilities).and_then(|can| can.multiple_chats).is_none() {
+            return Err(invalid("unsupported", "this session's agent holds one chat only"));
+        }
+        if state.chats.len() >= self.shared.settings.max_chats_in_session {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "chats").increment(1);
+            let text = format!("a session holds at most {} chats", self.shared.settings.max_chats_in_session);
+            return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
+        }
+        check_chat_uri(&command.chat)?;
+        let outside = command
+            .working_directories
+            .iter()
+            .flatten()
+            .find(|directory| !state.working_directories.iter().flatten().any(|allowed| allowed == *directory));
+        match outside {
+            Some(directory) => Err(invalid("bad-directory", format!("{directory} is not a directory of the session"))),
+            None => Ok(()),
+        }
+    }
+
+    /// `disposeChat`: ends one chat. Its turn is cancelled first, and the default role moves on, in one batch.
+    pub(super) fn dispose_chat(&mut self, core: &Core, caller: &Caller, uri: &Channel, reply: Reply) {
+        let place = core.borrow().fold.state.chats.iter().position(|chat| chat.resource == uri.as_str());
+        let Some(place) = place else { return refuse(&core.borrow(), no_such_chat(uri), reply) };
+        if core.borrow().fold.state.chats.len() == 1 {
+            let refusal = invalid("last-chat", "the last chat of a session is not disposed: dispose the session");
+            return refuse(&core.borrow(), refusal, reply);
+        }
+        let actor = self.chat(core, uri);
+        let by = self.by(caller);
+        let cell = core.borrow().chats.get(uri.as_str()).cloned();
+        let successor = successor(&core.borrow(), uri, place);
+        {
+            let mut core = core.borrow_mut();
+            let mut recording = core.record(by);
+            if let Some(cell) = &cell {
+                end_turn(&mut recording, &mut cell.borrow_mut());
+            }
+            unpause(&mut recording, uri);
+            let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
+            recording.session_action(Action::host(removed), None, false);
+            if let Some(next) = successor {
+                let change = SessionDefaultChatChangedAction { default_chat: Some(next) };
+                recording.session_action(Action::host(StateAction::SessionDefaultChatChanged(change)), None, false);
+            }
+            recording.finish(None);
+            core.chats.remove(uri.as_str());
+        }
+        self.chats.remove(uri);
+        if let Some(actor) = actor {
+            actor.do_send(ChatMessage::Abandon);
+        }
+        self.answer_gone(&core.borrow(), vec![uri.clone()], None, reply);
+    }
+
+    /// `disposeSession`: off every list; what was said stays in the log.
+    pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
+        let by = self.by(caller);
+        let uris: Vec<Channel> =
+            core.borrow().fold.state.chats.iter().map(|chat| Channel::from(chat.resource.as_str())).collect();
+        let cells: Vec<_> = core.borrow().chats.values().cloned().collect();
+        {
+            let mut core = core.borrow_mut();
+            let mut recording = core.record(by);
+            for cell in &cells {
+                end_turn(&mut recording, &mut cell.borrow_mut());
+            }
+            recording.session_fact(&Fact::SessionDisposed);
+            recording.finish(None);
+            core.chats.clear();
+        }
+        for (_, chat) in self.chats.drain() {
+            chat.do_send(ChatMessage::Abandon);
+        }
+        let session = core.borrow().channel.clone();
+        let mut gone = uris;
+        gone.push(session.clone());
+        self.answer_gone(&core.borrow(), gone, Some(session), reply);
+    }
+
+    fn answer_gone(&self, core: &SessionCore, gone: Vec<Channel>, session: Option<Channel>, reply: Reply) {
+        let shared = Arc::clone(&self.shared);
+        core.lane.release(
+            None,
+            Box::new(move |place| {
+                if let Err(lost) = place {
+                    return reply(Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())));
+                }
+                for channel in &gone {
+                    shared.hub.drop_channel(channel);
+                }
+                if let Some(session) = session {
+                    let root = Channel::root();
+                    let params = json!({ "channel": root.as_str(), "session": session.as_str() });
+                    shared.hub.notify(&root, &envelope::notification("root/sessionRemoved", &params));
+                    if let Some(root) = shared.root.get() {
+                        root.do_send(RootMessage::SessionsChanged { by: -1 });
+                    }
+                }
+                reply(Ok(command::null()));
+            }),
+        );
+    }
+
+    /// A client is gone: after the grace time its entry goes too, unless it is back.
+    pub(super) fn client_left(&self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
+        let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
+        if !listed {
+            return;
+        }
+        let client_id = Arc::clone(client_id);
+        ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
+            if !actor.shared.clients.is_elsewhere(&client_id, connection) {
+                actor.remove_client(&client_id);
+            }
+        });
+    }
+
+    fn remove_client(&self, client_id: &str) {
+        let Some(core) = self.core.clone() else { return };
+        let mut core = core.borrow_mut();
+        let listed = core.fold.state.active_clients.iter().any(|client| client.client_id == client_id);
+        if listed {
+            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_owned() };
+            let mut recording = core.record(self.by_host());
+            recording.session_action(Action::host(StateAction::SessionActiveClientRemoved(removed)), None, false);
+            recording.finish(None);
+        }
+    }
+}
+
+/// Nobody may create a chat under a name that stands for another, or for a worker.
+fn check_chat_uri(uri: &str) -> Result<(), Refusal> {
+    let taken = ["ahp-chat://default/", "ahp-chat://subagent/"].iter().any(|prefix| uri.starts_with(prefix));
+    if !uri.starts_with("ahp-chat:/") || uri.len() > 2_048 || uri.chars().any(char::is_control) {
+        return Err(invalid("malformed", "chat: a chat's URI begins with ahp-chat:/ and has at most 2048 characters"));
+    }
+    if taken {
+        return Err(invalid("malformed", format!("chat: {uri} is a name that the host gives")));
+    }
+    Ok(())
+}
+
+/// Who is the default chat when the one at `place` goes, if it is the default: the next in order, else the one before.
+fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> {
+    let state = &core.fold.state;
+    if state.default_chat.as_deref() != Some(uri.as_str()) {
+        return None;
+    }
+    let fit = |chat: &&ahp_types::state::ChatSummary| {
+        chat.interactivity.is_none_or(|how| how == ChatInteractivity::Full)
+            && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }))
+    };
+    let after = state.chats.iter().skip(place + 1).find(fit);
+    after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// Cancels the running turn of a chat that goes.
+fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
+    if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
+        recording.chat_action(cell, Action::host(action), false);
+        recording.mirror(cell, true);
+    }
+}
+
+/// Takes a chat off the list of paused queues.
+fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
+    let paused = recording.core.fold.paused_queues();
+    if paused.iter().any(|chat| chat == uri.as_str()) {
+        let left: Vec<String> = paused.into_iter().filter(|chat| chat != uri.as_str()).collect();
+        let mut meta = recording.core.fold.state.meta.clone().unwrap_or_default();
+        meta.insert(mirror::PAUSED_QUEUES.into(), json!(left));
+        let changed = StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) });
+        recording.session_action(Action::host(changed), None, false);
+    }
+}

@@ -1,0 +1,129 @@
+//! A session read from the log: when it wakes, and again after a loss or a panic.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::{Actor, Addr, AsyncContext, Context};
+
+use super::SessionActor;
+use crate::actors::chat::{ChatActor, ChatMessage};
+use crate::actors::core::{ChatCell, SessionCore, Unsaved};
+use crate::events::rows::ChannelKind;
+use crate::events::{Channel, ChannelId, ServerSeq};
+use crate::projections::catalogue::{self, CatalogueRow};
+use crate::projections::chat::ChatFold;
+use crate::projections::replay::{self, At};
+use crate::projections::session::SessionFold;
+use crate::projections::{FoldFault, catalogue as channels};
+
+type Read = (Channel, At<SessionFold>, Option<CatalogueRow>);
+
+impl SessionActor {
+    /// Reads the session and takes its folds up. A session that cannot be read stays as it is in the log; its clients are
+    /// told, and the next message tries again.
+    pub(super) fn load(&mut self, ctx: &mut Context<Self>) {
+        match self.read() {
+            Ok(Some((channel, at, listed))) => {
+                let unsaved = Unsaved::after_replay(at.since_checkpoint);
+                let shared = Arc::clone(&self.shared);
+                if let Some(row) = &listed {
+                    shared.registry.list(self.id, row);
+                }
+                let core = SessionCore::new(self.id, channel, at.fold, unsaved, listed, shared, ctx.address());
+                self.core = Some(Rc::new(RefCell::new(core)));
+            }
+            Ok(None) => tracing::debug!(session = self.id.0, "a session without events was asked for"),
+            Err(fault) => tracing::error!(%fault, session = self.id.0, "a session cannot be read from the log"),
+        }
+    }
+
+    fn read(&self) -> Result<Option<Read>, FoldFault> {
+        let store = self.shared.store.as_ref();
+        let Some(channel) = channels::uri(store, self.id)? else { return Ok(None) };
+        let Some(at) = replay::fold::<SessionFold>(store, self.id, ServerSeq::MAX, true)? else { return Ok(None) };
+        let listed = catalogue::entry(store, self.id)?;
+        Ok(Some((channel, at, listed)))
+    }
+
+    /// A batch was lost: what was decided since rests on nothing. Everything is read from the log again.
+    pub(super) fn lost(&mut self, generation: u64, ctx: &mut Context<Self>) {
+        let current = self.core.as_ref().map(|core| core.borrow().lane.generation());
+        if current == Some(generation) {
+            self.reread(ctx);
+        }
+    }
+
+    /// Reads the folds from the log again, in the lane's next generation, and lets the chats begin anew.
+    pub(super) fn reread(&mut self, ctx: &mut Context<Self>) {
+        for (_, chat) in self.chats.drain() {
+            chat.do_send(ChatMessage::Abandon);
+        }
+        let Some(core) = self.core.clone() else { return };
+        match self.read() {
+            Ok(Some((_, at, listed))) => {
+                if let Some(row) = &listed {
+                    self.shared.registry.list(self.id, row);
+                }
+                let unsaved = Unsaved::after_replay(at.since_checkpoint);
+                core.borrow_mut().reload(at.fold, unsaved, listed);
+                ctx.run_later(super::RETRY, |actor, _| actor.wake_running());
+            }
+            // A session whose creation was lost: it never was.
+            Ok(None) => {
+                self.core = None;
+                self.shared.registry.sleep(self.id, &ctx.address(), super::SessionMessage::Stop);
+            }
+            Err(fault) => {
+                tracing::error!(%fault, session = self.id.0, "a session cannot be read again");
+                core.borrow_mut().lane.reopen();
+                self.core = None;
+            }
+        }
+    }
+
+    /// Wakes the chats whose turns nobody works on, so that these get their endings.
+    fn wake_running(&mut self) {
+        let Some(core) = self.core.clone() else { return };
+        let in_progress = ahp_types::state::SessionStatus::InProgress.bits();
+        let running: Vec<Channel> = {
+            let core = core.borrow();
+            let chats = core.fold.state.chats.iter().filter(|chat| chat.status & in_progress != 0);
+            chats.map(|chat| Channel::from(chat.resource.as_str())).collect()
+        };
+        for chat in running {
+            self.chat(&core, &chat);
+        }
+    }
+
+    /// Starts the actor of a chat that is in the catalogue.
+    pub(super) fn wake_chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
+        let known = core.borrow().chats.get(chat.as_str()).cloned();
+        let cell = match known {
+            Some(cell) => cell,
+            None => match self.read_chat(chat) {
+                Ok(Some(cell)) => {
+                    let cell = Rc::new(RefCell::new(cell));
+                    core.borrow_mut().chats.insert(chat.to_string(), Rc::clone(&cell));
+                    cell
+                }
+                Ok(None) => return None,
+                Err(fault) => {
+                    tracing::error!(%fault, %chat, "a chat cannot be read from the log");
+                    return None;
+                }
+            },
+        };
+        Some(ChatActor::new(Rc::clone(core), cell).start())
+    }
+
+    fn read_chat(&self, chat: &Channel) -> Result<Option<ChatCell>, FoldFault> {
+        let store = self.shared.store.as_ref();
+        let Some(row) = channels::channel(store, chat.as_str())?.filter(|row| row.kind == ChannelKind::Chat) else {
+            return Ok(None);
+        };
+        let id = ChannelId(row.id);
+        let Some(at) = replay::fold::<ChatFold>(store, id, ServerSeq::MAX, true)? else { return Ok(None) };
+        Ok(Some(ChatCell::new(id, chat.clone(), at.fold, Unsaved::after_replay(at.since_checkpoint))))
+    }
+}

@@ -1,0 +1,428 @@
+//! The actor of a session: it opens and closes chats, answers for the session's channel, and forwards to its chats.
+//!
+//! It shares a thread and a [`SessionCore`] with the actors of its chats. Read back from the log when it wakes; asleep
+//! again when nobody used it for a while.
+
+mod actions;
+
+mod chats;
+mod create;
+mod loading;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
+
+pub use actions::{check_value, not_for_this_channel, title};
+
+use ahp_types::actions::StateAction;
+
+use super::chat::{ChatActor, ChatMessage};
+use super::command::{Refusal, RefusalKind, Reply};
+use super::connection::{Caller, Subscription, Window};
+use super::core::{By, ClientAction, SessionCore};
+use super::envelope;
+use super::host::{CreateChat, CreateSession, OnSnapshot, SnapshotJson};
+use super::rejection::{Code, Rejection};
+use super::shared::Shared;
+use crate::events::{Channel, ChannelId};
+use crate::projections::action::Action;
+
+/// How many messages a session may be behind before its clients hear `busy`.
+const MAILBOX: usize = 4_096;
+
+/// How a session's actor begins.
+pub enum Boot {
+    /// A new session.
+    Create { caller: Caller, command: Box<CreateSession>, uri: Channel, chat: ChannelId, reply: Reply },
+    /// One that is read from the log.
+    Load,
+}
+
+/// How long the host waits before it ends turns that a loss interrupted.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What a session is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum SessionMessage {
+    /// A client's action on the session's channel or on one of its chats'.
+    Dispatch {
+        channel: Channel,
+        client: ClientAction,
+        action: Box<Action>,
+    },
+    /// A snapshot and the subscription that comes with it.
+    Subscribe {
+        channel: Channel,
+        alias: Channel,
+        caller: Caller,
+        turns: Option<u64>,
+        then: OnSnapshot,
+    },
+    CreateChat {
+        caller: Caller,
+        command: Box<CreateChat>,
+        reply: Reply,
+    },
+    DisposeChat {
+        caller: Caller,
+        chat: Channel,
+        reply: Reply,
+    },
+    DisposeSession {
+        caller: Caller,
+        reply: Reply,
+    },
+    FetchTurns {
+        caller: Caller,
+        chat: Channel,
+        cursor: Option<String>,
+        window: Option<Window>,
+        reply: Reply,
+    },
+    /// A client is gone from this session: its entry goes after the grace time.
+    ClientLeft {
+        client_id: Arc<str>,
+        connection: u64,
+    },
+    /// Wakes the chat, so that a turn that was interrupted gets its ending.
+    Recover {
+        chat: Channel,
+    },
+    /// A batch of this generation was lost.
+    Lost {
+        generation: u64,
+    },
+    /// A chat's actor panicked.
+    ChatPanicked,
+    /// Everything that is to be kept is written down, and the actor ends.
+    Stop,
+    /// For tests: panic in a handler of this chat.
+    Panic {
+        chat: Channel,
+    },
+}
+
+impl SessionMessage {
+    /// Tells the sender of a message that could not be delivered.
+    pub fn refuse_busy(self, shared: &Shared) {
+        let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
+        match self {
+            SessionMessage::Dispatch { client, .. } => {
+                let rejection = Rejection::new(Code::Busy, "the session has too much to do: try again");
+                reject_at(&client, shared.writer.handed_over(), &rejection);
+            }
+            SessionMessage::Subscribe { caller, then, .. } => {
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
+            }
+            SessionMessage::CreateChat { reply, .. }
+            | SessionMessage::DisposeChat { reply, .. }
+            | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            _ => {}
+        }
+    }
+}
+
+/// Sends a refused action back to its sender, with this number.
+pub fn reject_at(client: &ClientAction, seq: u64, rejection: &Rejection) {
+    let frame = envelope::rejection(client.alias.as_str(), seq, &client.origin(), &client.sent, &rejection.to_string());
+    client.caller.connection.send(frame);
+}
+
+/// The actor.
+pub struct SessionActor {
+    id: ChannelId,
+    shared: Arc<Shared>,
+    boot: Option<Boot>,
+    /// Absent until the session is read, and when it cannot be.
+    core: Option<Rc<RefCell<SessionCore>>>,
+    chats: HashMap<Channel, Addr<ChatActor>>,
+    last_used: Instant,
+}
+
+impl SessionActor {
+    /// An actor that begins when it is started.
+    pub fn new(id: ChannelId, boot: Boot, shared: Arc<Shared>) -> Self {
+        Self { id, shared, boot: Some(boot), core: None, chats: HashMap::new(), last_used: Instant::now() }
+    }
+}
+
+impl Actor for SessionActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        self.shared.actors.fetch_add(1, Ordering::AcqRel);
+        match self.boot.take() {
+            Some(Boot::Create { caller, command, uri, chat, reply }) => {
+                self.create(&caller, *command, uri, chat, reply, ctx);
+            }
+            Some(Boot::Load) | None => self.load(ctx),
+        }
+        let period = self.shared.settings.idle_timeout / 2;
+        ctx.run_interval(period.max(std::time::Duration::from_millis(20)), Self::doze);
+    }
+}
+
+impl Drop for SessionActor {
+    fn drop(&mut self) {
+        self.shared.actors.fetch_sub(1, Ordering::AcqRel);
+        // Chats of a session that panicked hold its old folds: they must not go on.
+        if std::thread::panicking() {
+            for chat in self.chats.values() {
+                chat.do_send(ChatMessage::Abandon);
+            }
+        }
+    }
+}
+
+impl Handler<SessionMessage> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
+        self.last_used = Instant::now();
+        match message {
+            SessionMessage::Lost { generation } => return self.lost(generation, ctx),
+            SessionMessage::ChatPanicked => return self.reread(ctx),
+            SessionMessage::Stop => return self.stop(ctx),
+            _ => {}
+        }
+        if self.core.is_none() {
+            self.load(ctx);
+        }
+        let Some(core) = self.core.clone() else {
+            return message.refuse_unreadable(&self.shared);
+        };
+        match message {
+            SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
+            SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
+                if channel == core.borrow().channel {
+                    return subscribe(&core.borrow(), &caller, alias, then);
+                }
+                match self.chat(&core, &channel) {
+                    Some(chat) => chat.do_send(ChatMessage::Subscribe { caller, alias, turns, then }),
+                    None => not_there(&core.borrow(), &caller, then),
+                }
+            }
+            SessionMessage::CreateChat { caller, command, reply } => self.create_chat(&core, &caller, *command, reply),
+            SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
+            SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
+            SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
+                Some(chat) => chat.do_send(ChatMessage::FetchTurns { caller, cursor, window, reply }),
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::ClientLeft { client_id, connection } => {
+                self.client_left(&core, &client_id, connection, ctx);
+            }
+            SessionMessage::Recover { chat } => {
+                self.chat(&core, &chat);
+            }
+            SessionMessage::Panic { chat } => {
+                if let Some(chat) = self.chat(&core, &chat) {
+                    chat.do_send(ChatMessage::Panic);
+                }
+            }
+            SessionMessage::Lost { .. } | SessionMessage::ChatPanicked | SessionMessage::Stop => {}
+        }
+    }
+}
+
+impl SessionMessage {
+    fn refuse_unreadable(self, shared: &Shared) {
+        const TEXT: &str = "the session cannot be read from the log: see the host's own log";
+        let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);
+        match self {
+            SessionMessage::Dispatch { client, .. } => {
+                reject_at(&client, shared.writer.handed_over(), &Rejection::new(Code::LogUnavailable, TEXT));
+            }
+            SessionMessage::Subscribe { caller, then, .. } => {
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
+            }
+            SessionMessage::CreateChat { reply, .. }
+            | SessionMessage::DisposeChat { reply, .. }
+            | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            _ => {}
+        }
+    }
+}
+
+/// A refusal that rests on what was decided before it.
+pub fn refuse(core: &SessionCore, refusal: Refusal, reply: Reply) {
+    core.lane.release(None, Box::new(move |_| reply(Err(refusal))));
+}
+
+/// The refusal for a chat that is not there.
+pub fn no_such_chat(chat: &Channel) -> Refusal {
+    Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}"))
+}
+
+fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
+    let connection = caller.connection.clone();
+    let refusal = Refusal::new(RefusalKind::NotFound, "not-found", "there is no such chat");
+    let answer = move |_| connection.run(Box::new(move |connection| then(connection, Err(refusal))));
+    core.lane.release(None, Box::new(answer));
+}
+
+/// Sends a refused action back to its sender, behind what it rests on.
+pub fn reject(core: &SessionCore, client: ClientAction, rejection: Rejection) {
+    let shared = Arc::clone(&core.shared);
+    core.lane.release(
+        None,
+        Box::new(move |place| match place {
+            Ok(place) => reject_at(&client, place.seq, &rejection),
+            Err(lost) => {
+                let lost = Rejection::new(Code::LogUnavailable, lost.0.to_string());
+                reject_at(&client, shared.store.tail(), &lost);
+            }
+        }),
+    );
+}
+
+/// Sends an accepted action that changes nothing back to its sender alone.
+pub fn echo(core: &SessionCore, client: ClientAction) {
+    core.lane.release(
+        None,
+        Box::new(move |place| {
+            let seq = place.map_or(0, |place| place.seq);
+            client.caller.connection.send(envelope::echo(client.alias.as_str(), seq, &client.origin(), &client.sent));
+        }),
+    );
+}
+
+/// Hands a snapshot over at its place of the line, with the subscription.
+pub fn hand_snapshot(
+    core: &SessionCore,
+    channel: Channel,
+    id: ChannelId,
+    state: String,
+    window: Option<Window>,
+    subscriber: (&Caller, Channel, OnSnapshot),
+) {
+    let (caller, alias, then) = subscriber;
+    let connection = caller.connection.clone();
+    let release = move |place: Result<super::writer::Place, super::writer::Lost>| match place {
+        Ok(place) => {
+            let from_seq = place.channel_seq;
+            let subscription = Subscription { channel, alias: alias.clone(), from_seq, window };
+            let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
+            connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
+        }
+        Err(lost) => {
+            let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string());
+            connection.run(Box::new(move |connection| then(connection, Err(refusal))));
+        }
+    };
+    core.lane.release(Some(id), Box::new(release));
+}
+
+fn subscribe(core: &SessionCore, caller: &Caller, alias: Channel, then: OnSnapshot) {
+    let state = serde_json::to_value(&core.fold.state).map(|value| value.to_string()).unwrap_or_default();
+    hand_snapshot(core, core.channel.clone(), core.id, state, None, (caller, alias, then));
+}
+
+impl SessionActor {
+    /// The actor of a chat that is in the catalogue, woken where it sleeps.
+    fn chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
+        let listed = core.borrow().fold.state.chats.iter().any(|entry| entry.resource == chat.as_str());
+        if !listed {
+            return None;
+        }
+        if let Some(addr) = self.chats.get(chat).filter(|addr| addr.connected()) {
+            return Some(addr.clone());
+        }
+        let addr = self.wake_chat(core, chat)?;
+        self.chats.insert(chat.clone(), addr.clone());
+        Some(addr)
+    }
+
+    fn dispatch(&mut self, core: &Rc<RefCell<SessionCore>>, channel: Channel, client: ClientAction, action: Action) {
+        let resent = core.borrow().is_resent(&client);
+        match resent {
+            Ok(true) => return echo(&core.borrow(), client),
+            Ok(false) => {}
+            Err(fault) => {
+                let rejection = Rejection::new(Code::LogUnavailable, fault.to_string());
+                return reject(&core.borrow(), client, rejection);
+            }
+        }
+        if channel == core.borrow().channel {
+            let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            actions::dispatch(&mut core.borrow_mut(), client, action);
+            if configures {
+                self.chats.values().for_each(|chat| chat.do_send(ChatMessage::Configured));
+            }
+            return;
+        }
+        if let Some(chat) = self.chat(core, &channel) {
+            chat.do_send(ChatMessage::Dispatch { client, action: Box::new(action) });
+        }
+    }
+
+    /// By the host itself, now.
+    fn by_host(&self) -> By {
+        By { principal: Arc::from("host"), at: self.shared.clock.now(), client: None }
+    }
+
+    /// By somebody's command, now.
+    fn by(&self, caller: &Caller) -> By {
+        By { principal: Arc::clone(&caller.principal), at: self.shared.clock.now(), client: None }
+    }
+
+    fn doze(&mut self, ctx: &mut Context<Self>) {
+        let Some(core) = self.core.clone() else { return };
+        let idle = self.shared.settings.idle_timeout;
+        for chat in self.chats.values() {
+            chat.do_send(ChatMessage::Doze);
+        }
+        self.forget_sleeping(&core);
+        let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
+        let clients = !core.borrow().fold.state.active_clients.is_empty();
+        if asleep && !clients {
+            self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+        }
+    }
+
+    /// Lets go of chats that have been idle for long: they hold nothing that is not on disk.
+    fn forget_sleeping(&mut self, core: &Rc<RefCell<SessionCore>>) {
+        let idle = self.shared.settings.idle_timeout;
+        let core_ref = core.borrow();
+        let sleepy: Vec<Channel> = self
+            .chats
+            .keys()
+            .filter(|uri| {
+                let cell = core_ref.chats.get(uri.as_str());
+                cell.is_none_or(|cell| cell.borrow().can_sleep(idle))
+            })
+            .cloned()
+            .collect();
+        drop(core_ref);
+        for uri in sleepy {
+            if let Some(chat) = self.chats.remove(&uri) {
+                chat.do_send(ChatMessage::Stop);
+            }
+            core.borrow_mut().chats.remove(uri.as_str());
+        }
+    }
+
+    fn stop(&mut self, ctx: &mut Context<Self>) {
+        for chat in self.chats.values() {
+            chat.do_send(ChatMessage::Stop);
+        }
+        self.chats.clear();
+        if let Some(core) = self.core.take() {
+            let mut core = core.borrow_mut();
+            if core.is_unsaved() {
+                core.save();
+            }
+        }
+        ctx.stop();
+    }
+}

@@ -1,0 +1,55 @@
+//! What all actors of a host share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use actix::Addr;
+
+use super::agent::Agent;
+use super::clients::Clients;
+use super::host::HostSettings;
+use super::registry::Registry;
+use super::root::RootActor;
+use super::router::Hub;
+use super::writer::LogWriter;
+use crate::clock::Clock;
+use crate::events::Store;
+
+/// The host's parts, as its actors see them.
+pub struct Shared {
+    pub settings: HostSettings,
+    pub store: Arc<dyn Store>,
+    pub hub: Arc<Hub>,
+    pub writer: LogWriter,
+    pub agents: Vec<Arc<dyn Agent>>,
+    pub clock: Clock,
+    pub registry: Registry,
+    pub clients: Clients,
+    pub root: OnceLock<Addr<RootActor>>,
+    /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
+    pub deferred_titles: AtomicBool,
+    /// Set when the host stops: nothing new is begun.
+    pub stopping: AtomicBool,
+    /// Agent processes that are up.
+    pub processes: AtomicU64,
+    /// Actors of sessions and chats that hold memory now.
+    pub actors: AtomicUsize,
+}
+
+impl Shared {
+    /// The agent with this provider id.
+    pub fn agent(&self, provider: &str) -> Option<&Arc<dyn Agent>> {
+        self.agents.iter().find(|agent| agent.provider() == provider)
+    }
+
+    /// The provider of sessions that name none: the configured one, else the first.
+    pub fn default_provider(&self) -> Option<&str> {
+        let configured = self.settings.default_agent.as_deref();
+        configured.or_else(|| self.agents.first().map(|agent| agent.provider()))
+    }
+
+    /// Whether the host is stopping.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,130 @@
+//! What is not answered: the status, a stable word and a sentence.
+
+use std::future::{Ready, ready};
+use std::rc::Rc;
+
+use actix_web::dev::Payload;
+use actix_web::error::BlockingError;
+use actix_web::http::{StatusCode, header};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
+use serde_json::json;
+
+use super::{Admin, Worker};
+use super::inspect::BadFilter;
+use crate::access::Refused;
+use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::router::Router;
+use crate::events::LogFault;
+
+/// An error of an endpoint. Goes out as `{"error": {"code", "message"}}`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiFault {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl ApiFault {
+    /// A parameter that cannot be read, by name.
+    pub fn bad_parameter(name: &str, problem: impl std::fmt::Display) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, code: "bad-parameter", message: format!("{name}: {problem}") }
+    }
+
+    /// A channel or an event that is not there.
+    pub fn not_found(code: &'static str, message: String) -> Self {
+        Self { status: StatusCode::NOT_FOUND, code, message }
+    }
+
+    fn internal(message: String) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", message }
+    }
+}
+
+impl ResponseError for ApiFault {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+        }
+        response.json(json!({ "error": { "code": self.code, "message": self.message } }))
+    }
+}
+
+impl From<Refused> for ApiFault {
+    fn from(refused: Refused) -> Self {
+        let code = match refused {
+            Refused::NoToken => "no-token",
+            Refused::ForeignOrigin => "foreign-origin",
+            Refused::ForeignHost => "foreign-host",
+        };
+        Self { status: refused.response().status(), code, message: refused.to_string() }
+    }
+}
+
+impl From<Refusal> for ApiFault {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.kind {
+            RefusalKind::NotFound | RefusalKind::UnknownSession => StatusCode::NOT_FOUND,
+            RefusalKind::InvalidParams | RefusalKind::InvalidRequest => StatusCode::BAD_REQUEST,
+            RefusalKind::NotPermitted => StatusCode::FORBIDDEN,
+            RefusalKind::UnknownMethod => StatusCode::NOT_IMPLEMENTED,
+            RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self { status, code: refusal.code, message: refusal.message }
+    }
+}
+
+impl From<LogFault> for ApiFault {
+    fn from(fault: LogFault) -> Self {
+        tracing::error!(%fault, "the log could not be read for an endpoint");
+        Self::internal(fault.to_string())
+    }
+}
+
+impl From<BadFilter> for ApiFault {
+    fn from(bad: BadFilter) -> Self {
+        Self::bad_parameter(bad.name, bad.problem)
+    }
+}
+
+/// A request that the gate let in. An argument of every handler that is not open to all, before the others.
+pub struct Admitted {
+    pub admin: web::Data<Admin>,
+    /// The router of this worker.
+    pub router: Rc<Router>,
+}
+
+impl FromRequest for Admitted {
+    type Error = ApiFault;
+    type Future = Ready<Result<Self, ApiFault>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(admit(request))
+    }
+}
+
+fn admit(request: &HttpRequest) -> Result<Admitted, ApiFault> {
+    let missing = || ApiFault::internal("the endpoints were not set up".into());
+    let admin = request.app_data::<web::Data<Admin>>().ok_or_else(missing)?;
+    let worker = request.app_data::<Rc<Worker>>().ok_or_else(missing)?;
+    admin.gate.admit(request)?;
+    let router = worker.0.get_or_init(|| Router::start(admin.host.hub()));
+    Ok(Admitted { admin: admin.clone(), router: Rc::clone(router) })
+}
+
+/// Runs what blocks on the store where blocking is fine.
+pub async fn off_thread<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, ApiFault>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    ApiFault: From<E>,
+{
+    let gone = |_: BlockingError| ApiFault::internal("the host is stopping".into());
+    Ok(web::block(work).await.map_err(gone)??)
+}

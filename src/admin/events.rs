@@ -1,0 +1,117 @@
+//! `GET /api/events`: the log as AHP envelopes, in JSON lines or as server-sent events.
+//!
+//! Records of the host are never shown here. The lines are spliced from the stored bytes; nothing is serialised again.
+
+use std::sync::Arc;
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::stream;
+
+use super::Admin;
+use super::answer::{Admitted, ApiFault, off_thread};
+use super::inspect::{self, EventFilter, Reading, Scope};
+use super::query::Query;
+use super::live;
+use crate::actors::envelope::envelope_json;
+use crate::actors::router::Watch;
+use crate::events::{Channel, ChannelId, Record};
+
+/// Makes the text of a page.
+pub type Render = fn(&[Record]) -> Bytes;
+
+/// Answers with what is in the log, and with `Accept: text/event-stream` with what comes as well.
+pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
+    let query = Query::of(&request, &["channel", "after", "limit"])?;
+    let is_live = accepts_event_stream(&request);
+    let after = if is_live { last_event_id(&request)? } else { None };
+    let after = after.or(query.number("after")?).unwrap_or(0);
+    let filter = EventFilter::actions(after, query.number("limit")?);
+    let uris: Vec<String> = query.all("channel").into_iter().map(str::to_owned).collect();
+    let channels = channels(&admitted.admin, uris).await?;
+    let scope = channels.as_ref().map_or(Scope::All, |all| Scope::Channels(all.iter().map(|(_, id)| *id).collect()));
+    let reading = Reading::new(scope, filter);
+    if !is_live {
+        return Ok(streamed(&admitted.admin, reading, envelopes));
+    }
+    let watch = channels.map_or(Watch::All, |all| Watch::Channels(all.into_iter().map(|(name, _)| name).collect()));
+    Ok(live::server_sent(admitted, reading, watch))
+}
+
+/// A response of pages, each read when the one before it was taken. No thread waits for a slow reader.
+pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> HttpResponse {
+    let store = Arc::clone(admin.host.store());
+    let pages = stream::try_unfold((store, reading), move |(store, mut reading)| async move {
+        off_thread(move || loop {
+            match reading.next_page(&*store)? {
+                None => return Ok::<_, ApiFault>(None),
+                Some(records) if records.is_empty() => {}
+                Some(records) => return Ok(Some((render(&records), (store, reading)))),
+            }
+        })
+        .await
+    });
+    HttpResponse::Ok().content_type("application/x-ndjson").streaming(pages)
+}
+
+/// The channels of `uris`, `None` for all.
+async fn channels(
+    admin: &web::Data<Admin>,
+    uris: Vec<String>,
+) -> Result<Option<Vec<(Channel, ChannelId)>>, ApiFault> {
+    if uris.is_empty() {
+        return Ok(None);
+    }
+    let mut found: Vec<(Channel, ChannelId)> = Vec::with_capacity(uris.len());
+    for uri in uris {
+        let one = channel(admin, uri).await?;
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The channel that `uri` names, itself or as a synonym.
+///
+/// # Errors
+/// 404 where there is none.
+pub async fn channel(admin: &web::Data<Admin>, uri: String) -> Result<(Channel, ChannelId), ApiFault> {
+    let host = Arc::clone(&admin.host);
+    off_thread(move || {
+        let found = match inspect::find_channel(&**host.store(), &uri)? {
+            Some(found) => Some(found),
+            None => host.resolve(&uri)?,
+        };
+        found.ok_or_else(|| ApiFault::not_found("unknown-channel", format!("there is no channel {uri}")))
+    })
+    .await
+}
+
+/// The envelopes of a page as JSON lines.
+fn envelopes(records: &[Record]) -> Bytes {
+    let mut text = String::new();
+    for record in records {
+        text.push_str(&envelope(record));
+        text.push('\n');
+    }
+    Bytes::from(text)
+}
+
+/// The AHP envelope of a stored event, on one line.
+pub fn envelope(record: &Record) -> String {
+    let envelope = envelope_json(record.channel.as_str(), record.seq, record.origin.as_ref(), &record.action);
+    inspect::on_one_line(envelope)
+}
+
+fn accepts_event_stream(request: &HttpRequest) -> bool {
+    let accepts = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
+    accepts.flat_map(|value| value.split(',')).any(|media| media.trim().starts_with("text/event-stream"))
+}
+
+fn last_event_id(request: &HttpRequest) -> Result<Option<u64>, ApiFault> {
+    let Some(value) = request.headers().get("Last-Event-ID") else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number.map(Some).ok_or_else(|| ApiFault::bad_parameter("Last-Event-ID", "is not a number"))
+}

@@ -1,0 +1,87 @@
+//! An event as admins read it.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::clock;
+use crate::events::{Origin, Record};
+
+/// One line of `log list --json` and of `/api/log`, and the whole of `log show --json`.
+///
+/// Source: the outer contract, the command: `{serverSeq, channel, type, at, principal, origin?, bytes, action}`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventLine {
+    pub server_seq: u64,
+    pub channel: String,
+    /// The type of the action; `host/<kind>` for a record that no client sees.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// RFC 3339, UTC, milliseconds.
+    pub at: String,
+    pub principal: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginLine>,
+    /// Bytes of the action as it is stored.
+    pub bytes: usize,
+    /// The action as it is stored; `null` where that is no JSON.
+    pub action: Box<RawValue>,
+}
+
+/// The client action that an event came from.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OriginLine {
+    pub client_id: String,
+    pub client_seq: i64,
+}
+
+impl From<&Record> for EventLine {
+    fn from(record: &Record) -> Self {
+        Self {
+            server_seq: record.seq,
+            channel: record.channel.to_string(),
+            kind: type_of(&record.action).into_owned(),
+            at: clock::rfc3339(record.at),
+            principal: record.principal.clone(),
+            origin: record.origin.as_ref().map(OriginLine::from),
+            bytes: record.action.len(),
+            action: action_of(&record.action),
+        }
+    }
+}
+
+impl From<&Origin> for OriginLine {
+    fn from(origin: &Origin) -> Self {
+        Self { client_id: origin.client_id.clone(), client_seq: origin.client_seq }
+    }
+}
+
+impl EventLine {
+    /// The line as JSON, without its end.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The `type` of an action; empty where it has none.
+pub fn type_of(action: &[u8]) -> Cow<'_, str> {
+    #[derive(Deserialize)]
+    struct Typed<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Typed<'_>>(action).map(|typed| typed.kind).unwrap_or_default()
+}
+
+fn action_of(action: &[u8]) -> Box<RawValue> {
+    let text = on_one_line(String::from_utf8_lossy(action).into_owned());
+    RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// JSON without line ends. They can only stand between its tokens: within a string JSON escapes them.
+pub fn on_one_line(json: String) -> String {
+    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ") } else { json }
+}

@@ -1,0 +1,34 @@
+//! Reading the log for people: filters, pages, sums and checks.
+//!
+//! Used by the endpoints and, where no host has the directory open, by the command line, so that both answer the same.
+//! Everything here blocks on the store and is for threads where that is fine. Memory is bounded by a page, whatever the
+//! length of the log.
+
+mod event;
+mod filter;
+mod fold;
+mod reading;
+mod stats;
+mod verify;
+
+pub use event::{EventLine, OriginLine, on_one_line};
+pub use filter::{BadFilter, EventFilter, RawFilter};
+pub use fold::state_at;
+pub use reading::{Reading, Scope, find_channel};
+pub use stats::{ChannelStats, LogStats, TypeStats};
+pub use verify::{Verdict, verify};
+
+use crate::events::{EventLog, LogFault, Record, ServerSeq};
+
+/// The event `seq`, if it is there.
+///
+/// # Errors
+/// [`LogFault`] when it cannot be read.
+pub fn event_at(log: &(impl EventLog + ?Sized), seq: ServerSeq) -> Result<Option<Record>, LogFault> {
+    let mut found = None;
+    log.scan(seq.saturating_sub(1), seq, &mut |record| {
+        found = Some(record);
+        std::ops::ControlFlow::Break(())
+    })?;
+    Ok(found.filter(|record| record.seq == seq))
+}

@@ -1,0 +1,72 @@
+//! `GET /api/log…`: the log as admins read it, with the records that clients never see.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+
+use super::answer::{Admitted, ApiFault, off_thread};
+use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reading, Scope};
+use super::query::Query;
+use super::{events, live};
+use crate::events::Record;
+
+const FILTERS: [&str; 8] = ["channel", "type", "after", "before", "since", "by", "limit", "follow"];
+
+/// `GET /api/log`: events as JSON lines; with `follow=true` the later ones too, as they come.
+pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
+    let query = Query::of(&request, &FILTERS)?;
+    let filter = EventFilter::parse(raw_filter(&query)?, admitted.admin.host.clock().now())?;
+    let scope = match query.text("channel")? {
+        Some(uri) => Scope::Channels(vec![events::channel(&admitted.admin, uri).await?.1]),
+        None => Scope::All,
+    };
+    let reading = Reading::new(scope, filter);
+    if query.flag("follow")? {
+        return Ok(live::follow(admitted, reading, lines));
+    }
+    Ok(events::streamed(&admitted.admin, reading, lines))
+}
+
+/// `GET /api/log/{seq}`: one event, whole.
+pub async fn show(admitted: Admitted, seq: web::Path<String>) -> Result<HttpResponse, ApiFault> {
+    let number = seq.parse().map_err(|_| ApiFault::bad_parameter("seq", format!("\"{seq}\" is not a number")))?;
+    let store = Arc::clone(admitted.admin.host.store());
+    let found = off_thread(move || inspect::event_at(&*store, number)).await?;
+    let record = found.ok_or_else(|| ApiFault::not_found("unknown-event", format!("there is no event {number}")))?;
+    Ok(HttpResponse::Ok().json(EventLine::from(&record)))
+}
+
+/// `GET /api/log/stats`.
+pub async fn stats(admitted: Admitted) -> Result<HttpResponse, ApiFault> {
+    let store = Arc::clone(admitted.admin.host.store());
+    Ok(HttpResponse::Ok().json(off_thread(move || LogStats::of(&*store)).await?))
+}
+
+/// `GET /api/log/verify`: 200 whatever it finds; `ok` says it.
+pub async fn verify(admitted: Admitted) -> Result<HttpResponse, ApiFault> {
+    let store = Arc::clone(admitted.admin.host.store());
+    let verdict = off_thread(move || Ok::<_, ApiFault>(inspect::verify(&*store, &mut |_| ()))).await?;
+    Ok(HttpResponse::Ok().json(verdict))
+}
+
+fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
+    Ok(RawFilter {
+        kind: query.text("type")?,
+        after: query.number("after")?,
+        before: query.number("before")?,
+        since: query.text("since")?,
+        by: query.text("by")?,
+        limit: query.number("limit")?,
+    })
+}
+
+/// Events as JSON lines.
+pub fn lines(records: &[Record]) -> Bytes {
+    let mut text = String::new();
+    for record in records {
+        text.push_str(&EventLine::from(record).json());
+        text.push('\n');
+    }
+    Bytes::from(text)
+}

@@ -1,0 +1,59 @@
+//! The HTTP endpoints for those who run a host: health, metrics, the log and the states in it.
+//!
+//! Reads only. Whatever blocks on the store runs off the web threads, and whatever may be long is streamed in pages.
+//! Every endpoint but the two of health is behind the gate. Left out on purpose: the socket and the pages, which are
+//! `protocol`'s.
+//! Source: the outer contract, endpoints.
+
+mod answer;
+mod events;
+mod health;
+pub mod inspect;
+mod live;
+mod log;
+mod query;
+mod state;
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix_web::web;
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::access::Gate;
+use crate::actors::host::Host;
+use crate::actors::router::Router;
+
+/// What the endpoints share.
+pub struct Admin {
+    pub host: Arc<Host>,
+    pub gate: Gate,
+    /// What was counted since the start.
+    pub metrics: PrometheusHandle,
+    /// Whether `/metrics` needs no token.
+    pub metrics_public: bool,
+    /// Bytes that may wait for a reader of live events before its stream ends.
+    pub unsent_limit: usize,
+}
+
+/// The router of one web worker for live streams. It starts with the first of them, on the worker's own thread.
+#[derive(Default)]
+struct Worker(OnceCell<Rc<Router>>);
+
+/// Adds the endpoints to a worker's application. To be called once for each worker, on its thread.
+pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
+    config
+        .app_data(admin)
+        .app_data(Rc::new(Worker::default()))
+        .route("/healthz", web::get().to(health::alive))
+        .route("/readyz", web::get().to(health::ready))
+        .route("/metrics", web::get().to(health::metrics))
+        .route("/api/host", web::get().to(health::host))
+        .route("/api/events", web::get().to(events::events))
+        .route("/api/state", web::get().to(state::state))
+        .route("/api/log", web::get().to(log::list))
+        .route("/api/log/stats", web::get().to(log::stats))
+        .route("/api/log/verify", web::get().to(log::verify))
+        .route("/api/log/{seq}", web::get().to(log::show));
+}

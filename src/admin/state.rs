@@ -1,0 +1,18 @@
+//! `GET /api/state`: what a channel was right after an event, or is now.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse};
+
+use super::answer::{Admitted, ApiFault, off_thread};
+use super::query::Query;
+
+/// Answers `{resource, state, fromSeq}`, an AHP snapshot.
+pub async fn state(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
+    let query = Query::of(&request, &["channel", "at"])?;
+    let channel = query.text("channel")?.ok_or_else(|| ApiFault::bad_parameter("channel", "is needed"))?;
+    let at = query.number("at")?;
+    let host = Arc::clone(&admitted.admin.host);
+    let snapshot = off_thread(move || host.state_at(&channel, at)).await?;
+    Ok(HttpResponse::Ok().content_type("application/json").body(snapshot.json()))
+}

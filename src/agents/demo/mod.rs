@@ -1,0 +1,73 @@
+//! The demo: the agent a newcomer meets, the fake that client authors test against, and what our own tests drive.
+//!
+//! It needs nothing: no program, no network, no key. A message is a script ([`script`]); a process of it is one task on
+//! the chat's thread (`run`), which does the steps (`turn`).
+//!
+//! Always: what a turn says depends on its message, the configuration, the conversation and the answers it is given, and on
+//! nothing else, so that a test can foretell it.
+
+mod asks;
+mod history;
+mod rules;
+mod run;
+pub mod script;
+mod settings;
+mod turn;
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{
+    AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
+};
+
+use crate::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
+use rules::RuleBook;
+
+/// The provider id of the demo.
+pub const PROVIDER: &str = "demo";
+
+const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
+
+const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: false, compact: false, resume: true, images: true };
+
+/// The demo, configured as it always is.
+#[derive(Default)]
+pub struct DemoAgent {
+    rules: RuleBook,
+}
+
+impl Agent for DemoAgent {
+    fn provider(&self) -> &str {
+        PROVIDER
+    }
+
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: PROVIDER.to_owned(),
+            display_name: "Demo".to_owned(),
+            description: "Repeats what it is told, and does what a line beginning with / asks for".to_owned(),
+            models: settings::models(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: Some(AgentCapabilities {
+                multiple_chats: Some(CHATS),
+                multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
+            }),
+        }
+    }
+
+    fn extras(&self) -> AgentExtras {
+        EXTRAS
+    }
+
+    fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
+        (settings::schema(), settings::defaults())
+    }
+
+    fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+        let rules = self.rules.of_session(&start.session, &start.memory);
+        Box::new(run::DemoProcess::spawn(start, rules, events))
+    }
+}
+
+#[cfg(test)]
+mod tests;

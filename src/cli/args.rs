@@ -1,0 +1,211 @@
+//! The verbs and their flags.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::Flag;
+
+/// An Agent Host Protocol host whose chats are logs.
+#[derive(Debug, Parser)]
+#[command(name = "scrollback", version, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run the host
+    #[command(after_help = SERVE_HELP)]
+    Serve(ServeArgs),
+    /// Look into the log, whether or not a host has it open
+    #[command(arg_required_else_help = true, disable_help_subcommand = true)]
+    Log {
+        #[command(subcommand)]
+        verb: LogVerb,
+    },
+    /// Print the completions of a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+const SERVE_HELP: &str = "\
+When the host accepts connections it prints READY:<port> on stdout. SIGTERM or SIGINT ends it in order.
+A flag beats the environment (SCROLLBACK_<KEY>), which beats the configuration file; --print-config shows every key.
+The deployment token comes from --token-file or SCROLLBACK_TOKEN. Without one a loopback address is open to anybody on \
+the machine, and any other address is refused.";
+
+/// Flags that are keys too. Their values are read with the configuration, so that all of them are checked alike.
+#[derive(Debug, Default, Args)]
+pub struct ServeArgs {
+    /// Where to listen; port 0 picks one [default: 127.0.0.1:7878] [env: SCROLLBACK_LISTEN]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// The data directory; made where it is missing [default: ./scrollback-data] [env: SCROLLBACK_DATA]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// A configuration file, TOML [env: SCROLLBACK_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A file that holds the deployment token [env: SCROLLBACK_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<String>,
+    /// "commit" (the default) shows an event when it is on disk. "interval" shows it at once and writes within
+    /// 100 ms: a crash then loses what was shown in that time [env: SCROLLBACK_DURABILITY]
+    #[arg(long, value_name = "commit|interval")]
+    pub durability: Option<String>,
+    /// error, warn, info, debug, trace, or directives such as info,scrollback=debug [default: info] [env:
+    /// SCROLLBACK_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// How logs are written to stderr [default: text] [env: SCROLLBACK_LOG_FORMAT]
+    #[arg(long, value_name = "text|json")]
+    pub log_format: Option<String>,
+    /// Print every key with its value and where it came from, and exit
+    #[arg(long)]
+    pub print_config: bool,
+    /// With --print-config: JSON lines
+    #[arg(long, requires = "print_config")]
+    pub json: bool,
+}
+
+impl ServeArgs {
+    /// The flags that were given.
+    pub fn flags(&self) -> Vec<Flag> {
+        let all = [
+            ("listen", &self.listen),
+            ("data", &self.data),
+            ("token_file", &self.token_file),
+            ("durability", &self.durability),
+            ("log_level", &self.log_level),
+            ("log_format", &self.log_format),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LogVerb {
+    /// List events, oldest first
+    List(ListArgs),
+    /// Show one event, whole
+    Show {
+        /// Its number
+        seq: u64,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Show the state of a channel, now or as it was
+    State {
+        /// The channel
+        uri: String,
+        /// As it was right after this event
+        #[arg(long, value_name = "SEQ")]
+        at: Option<u64>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Read every record and refold every channel; exit 1 at the first fault
+    Verify {
+        /// Make rows, index and catalogue anew from the log (not served by this version)
+        #[arg(long)]
+        rebuild: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Sum up events and bytes, by channel and by type
+    Stats {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only this channel
+    #[arg(long, value_name = "URI")]
+    pub channel: Option<String>,
+    /// Only these types, such as 'chat/*'; records that no client sees are host/<kind>
+    #[arg(long = "type", value_name = "GLOB")]
+    pub kind: Option<String>,
+    /// Only later ones
+    #[arg(long, value_name = "SEQ")]
+    pub after: Option<u64>,
+    /// Only earlier ones
+    #[arg(long, value_name = "SEQ")]
+    pub before: Option<u64>,
+    /// Only since then: RFC 3339, or a duration such as 30d
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only what this principal caused, such as user:ada
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub by: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Go on with what happens; needs a running host
+    #[arg(long)]
+    pub follow: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Where the log is.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The data directory; a host that has it open is asked [default: ./scrollback-data] [env: SCROLLBACK_DATA]
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    pub data: Option<PathBuf>,
+    /// A host elsewhere, such as https://host.example
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// A file that holds the token for --url; else SCROLLBACK_TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// JSON for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Shell {
+    pub fn generator(self) -> clap_complete::Shell {
+        match self {
+            Shell::Bash => clap_complete::Shell::Bash,
+            Shell::Zsh => clap_complete::Shell::Zsh,
+            Shell::Fish => clap_complete::Shell::Fish,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_verbs_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_and_flag_has_a_help_text() {
+        let mut waiting = vec![Cli::command()];
+        while let Some(command) = waiting.pop() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            waiting.extend(command.get_subcommands().cloned());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A host that is asked over HTTP.
+
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use ureq::Agent;
+use ureq::http::StatusCode;
+
+use super::fault::CliFault;
+use crate::events::HostFile;
+
+/// How long a host may take to accept a connection. An answer may take as long as the log is.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the host of a data directory may take to say that it is the one.
+const PROBE: Duration = Duration::from_secs(3);
+
+/// A parameter of a query.
+pub type Pair = (&'static str, String);
+
+/// The way to a host.
+pub struct Client {
+    agent: Agent,
+    base: String,
+    token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ErrorAnswer {
+    error: ErrorBody,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    message: String,
+}
+
+impl Client {
+    /// The host at `url`.
+    pub fn new(url: &str, token: Option<String>) -> Self {
+        let agent = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT)).build();
+        Self { agent: agent.into(), base: url.trim_end_matches('/').to_owned(), token }
+    }
+
+    /// The host that wrote `file`, if it still runs and answers. Another host that took the port since does not know
+    /// the secret of that run.
+    pub fn of_this_run(file: &HostFile) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Who {
+            this_run: bool,
+        }
+        let client = Self::new(&format!("http://{}", reachable(&file.address)), Some(file.secret.clone()));
+        let probe = client.agent.get(format!("{}/api/host", client.base)).config().timeout_global(Some(PROBE)).build();
+        let answer = client.with_token(probe).call().ok()?;
+        let who: Who = serde_json::from_reader(answer.into_body().into_reader().take(4_096)).ok()?;
+        who.this_run.then_some(client)
+    }
+
+    fn with_token<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
+    /// The body of the answer to a GET.
+    fn get(&self, path: &str, query: &[Pair]) -> Result<impl Read + use<>, CliFault> {
+        let query = query.iter().map(|(name, value)| (*name, value.as_str()));
+        let request = self.agent.get(format!("{}{path}", self.base)).query_pairs(query);
+        let answer = self.with_token(request).call().map_err(|error| self.failed(&error))?;
+        let status = answer.status();
+        let body = answer.into_body().into_reader();
+        if status.is_success() { Ok(body) } else { Err(self.refused(status, body)) }
+    }
+
+    /// The object that is answered.
+    pub fn object<T: DeserializeOwned>(&self, path: &str, query: &[Pair]) -> Result<T, CliFault> {
+        let body = self.get(path, query)?;
+        serde_json::from_reader(BufReader::new(body)).map_err(|error| self.failed(&error))
+    }
+
+    /// Gives each line of the answer to `each`, as it comes.
+    pub fn lines(
+        &self,
+        path: &str,
+        query: &[Pair],
+        mut each: impl FnMut(&str) -> Result<(), CliFault>,
+    ) -> Result<(), CliFault> {
+        for line in BufReader::new(self.get(path, query)?).lines() {
+            each(&line.map_err(|error| self.failed(&error))?)?;
+        }
+        Ok(())
+    }
+
+    /// Why the host did not do it. What it says of a channel, an event or a parameter needs no address beside it.
+    fn refused(&self, status: StatusCode, body: impl Read) -> CliFault {
+        let said: Option<ErrorAnswer> = serde_json::from_reader(body.take(64 * 1024)).ok();
+        match said {
+            Some(said) if status == StatusCode::NOT_FOUND => CliFault::Failed(said.error.message),
+            Some(said) if status == StatusCode::BAD_REQUEST => CliFault::Usage(said.error.message),
+            Some(said) => CliFault::Failed(format!("{}: {}", self.base, said.error.message)),
+            None => CliFault::Failed(format!("{}: answered {status}", self.base)),
+        }
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> CliFault {
+        CliFault::Failed(format!("{}: {error}", self.base))
+    }
+}
+
+/// An address to connect to where the host listens on all of them.
+fn reachable(address: &str) -> String {
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(any) if any.ip().is_unspecified() && any.is_ipv4() => format!("127.0.0.1:{}", any.port()),
+        Ok(any) if any.ip().is_unspecified() => format!("[::1]:{}", any.port()),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reachable;
+
+    #[test]
+    fn a_host_on_all_addresses_is_reached_on_loopback() {
+        assert_eq!(reachable("0.0.0.0:7878"), "127.0.0.1:7878");
+        assert_eq!(reachable("[::]:7878"), "[::1]:7878");
+        assert_eq!(reachable("10.1.2.3:7878"), "10.1.2.3:7878");
+    }
+}

@@ -1,0 +1,81 @@
+//! The command line: what is asked for, where the log is reached, and what is printed.
+//!
+//! Data goes to stdout, messages and logs to stderr. The exit status is 0 for done, 1 for failed, 2 for bad usage or bad
+//! configuration; a failure is one line that names what it is about.
+//! Source: the outer contract, the command.
+
+mod args;
+mod client;
+mod fault;
+mod log;
+mod logs;
+mod out;
+mod reach;
+mod serve;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Verb};
+use fault::CliFault;
+use out::Out;
+
+use crate::config::Environment;
+
+/// Runs the verb that the process was started with.
+pub fn run() -> ExitCode {
+    let environment = Environment::of_process();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return unparsed(&error),
+    };
+    match run_verb(cli.verb, &environment) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            fault.print();
+            fault.status()
+        }
+    }
+}
+
+fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
+    match verb {
+        Verb::Serve(args) => serve::run(&args, environment),
+        Verb::Log { verb } => log::run(verb, environment),
+        Verb::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell.generator(), &mut Cli::command(), "scrollback", &mut script);
+            Out::new(false, environment).bytes(&script)
+        }
+    }
+}
+
+/// Prints help where help was asked for, and one line where the arguments are wrong.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Help into a closed pipe is nobody's failure.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        _ => {
+            let fault = CliFault::Usage(first_paragraph(&error.render().to_string()));
+            fault.print();
+            fault.status()
+        }
+    }
+}
+
+/// What clap says is wrong, without the usage and the tips that follow.
+fn first_paragraph(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}

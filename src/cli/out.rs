@@ -1,0 +1,137 @@
+//! What is printed on stdout.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::fault::CliFault;
+use crate::admin::inspect::{EventLine, LogStats, Verdict};
+use crate::config::Environment;
+
+/// Stdout, as JSON or as text for people.
+pub struct Out {
+    pub json: bool,
+    colours: bool,
+    stdout: BufWriter<StdoutLock<'static>>,
+}
+
+const DIM: &str = "\x1b[2m";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+impl Out {
+    /// Colours are for terminals whose user did not ask for none.
+    pub fn new(json: bool, environment: &Environment) -> Self {
+        let stdout = io::stdout();
+        let colours = stdout.is_terminal() && !environment.no_color();
+        Self { json, colours, stdout: BufWriter::new(stdout.lock()) }
+    }
+
+    /// Bytes as they are, at once.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliFault> {
+        self.stdout.write_all(bytes).and_then(|()| self.stdout.flush()).map_err(|error| CliFault::of_output(&error))
+    }
+
+    /// One line; it may wait for [`Out::flush`].
+    pub fn line(&mut self, line: &str) -> Result<(), CliFault> {
+        writeln!(self.stdout, "{line}").map_err(|error| CliFault::of_output(&error))
+    }
+
+    /// Hands over what waits.
+    pub fn flush(&mut self) -> Result<(), CliFault> {
+        self.stdout.flush().map_err(|error| CliFault::of_output(&error))
+    }
+
+    /// One object.
+    pub fn object(&mut self, value: &impl Serialize) -> Result<(), CliFault> {
+        let text = serde_json::to_string(value).map_err(|error| CliFault::Failed(error.to_string()))?;
+        self.line(&text)
+    }
+
+    fn painted(&self, paint: &str, text: &str) -> String {
+        if self.colours { format!("{paint}{text}{PLAIN}") } else { text.to_owned() }
+    }
+
+    /// One event of a list, for people.
+    pub fn event(&mut self, event: &EventLine) -> Result<(), CliFault> {
+        let seq = self.painted(BOLD, &format!("{:>8}", event.server_seq));
+        let rest = self.painted(DIM, &format!("{} {}  {} B", event.principal, event.channel, event.bytes));
+        self.line(&format!("{seq}  {}  {:<30}  {rest}", event.at, visible(&event.kind)))
+    }
+
+    /// One event, whole, for people.
+    pub fn whole_event(&mut self, event: &EventLine) -> Result<(), CliFault> {
+        let origin = event.origin.as_ref().map(|o| format!("{} {}", o.client_id, o.client_seq));
+        let fields = [
+            ("serverSeq", event.server_seq.to_string()),
+            ("channel", event.channel.clone()),
+            ("type", event.kind.clone()),
+            ("at", event.at.clone()),
+            ("principal", event.principal.clone()),
+            ("origin", origin.unwrap_or_else(|| "the host".into())),
+            ("bytes", event.bytes.to_string()),
+        ];
+        self.fields(&fields)?;
+        self.pretty(event.action.get())
+    }
+
+    /// A snapshot `{resource, state, fromSeq}`, for people.
+    pub fn state(&mut self, snapshot: &Value) -> Result<(), CliFault> {
+        let text = |key: &str| match snapshot.get(key) {
+            Some(Value::String(text)) => text.clone(),
+            other => other.map(Value::to_string).unwrap_or_default(),
+        };
+        self.fields(&[("resource", text("resource")), ("fromSeq", text("fromSeq"))])?;
+        self.pretty(&text("state"))
+    }
+
+    /// The sums of a log, for people.
+    pub fn stats(&mut self, stats: &LogStats) -> Result<(), CliFault> {
+        self.fields(&[
+            ("events", stats.events.to_string()),
+            ("bytes", stats.bytes.to_string()),
+            ("disk bytes", stats.disk_bytes.to_string()),
+            ("oldest", stats.oldest.to_string()),
+            ("newest", stats.newest.to_string()),
+        ])?;
+        let channels = stats.channels.iter().map(|c| (c.events, c.bytes, c.channel.as_str()));
+        self.sums("channel", channels.collect())?;
+        self.sums("type", stats.types.iter().map(|t| (t.events, t.bytes, t.kind.as_str())).collect())
+    }
+
+    fn sums(&mut self, what: &str, rows: Vec<(u64, u64, &str)>) -> Result<(), CliFault> {
+        let head = self.painted(BOLD, &format!("\n{:>10}  {:>14}  {what}", "events", "bytes"));
+        self.line(&head)?;
+        rows.into_iter().try_for_each(|(e, b, name)| self.line(&format!("{e:>10}  {b:>14}  {}", visible(name))))
+    }
+
+    /// What a verification found, for people.
+    pub fn verdict(&mut self, verdict: &Verdict) -> Result<(), CliFault> {
+        let Verdict { events, channels, checkpoints, .. } = verdict;
+        let checked = format!("{events} events in {channels} channels, {checkpoints} checkpoints");
+        match &verdict.fault {
+            None => self.line(&format!("ok: {checked}")),
+            Some(fault) => self.line(&format!("fault: {} (after {checked})", visible(fault))),
+        }
+    }
+
+    fn fields(&mut self, fields: &[(&str, String)]) -> Result<(), CliFault> {
+        for (name, value) in fields {
+            let name = self.painted(DIM, &format!("{name:<10}"));
+            self.line(&format!("{name}  {}", visible(value)))?;
+        }
+        Ok(())
+    }
+
+    fn pretty(&mut self, json: &str) -> Result<(), CliFault> {
+        let value: Option<Value> = serde_json::from_str(json).ok();
+        let text = value.and_then(|value| serde_json::to_string_pretty(&value).ok());
+        self.line(text.as_deref().unwrap_or(json))
+    }
+}
+
+/// Text of a peer, without what a terminal would take for a command.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

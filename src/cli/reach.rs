@@ -1,0 +1,68 @@
+//! Where a verb finds the log: in a directory that nobody has open, or with the host that has.
+
+use std::path::Path;
+
+use super::args::Place;
+use super::client::Client;
+use super::fault::CliFault;
+use crate::config::{Environment, token_in};
+use crate::events::sled_store::{Access, SledOptions, SledStore};
+use crate::events::{DataDirectory, HostFile};
+
+/// The way to a log.
+pub enum Reach {
+    Directory(OpenDirectory),
+    Host(Client),
+}
+
+/// A data directory that this process has locked.
+pub struct OpenDirectory {
+    /// Before the lock: dropped in this order.
+    pub store: SledStore,
+    _lock: DataDirectory,
+}
+
+impl Reach {
+    /// The host at `--url`; the host that has the directory open; or the directory itself, locked and opened with
+    /// `access`.
+    pub fn of(place: &Place, access: Access, environment: &Environment) -> Result<Self, CliFault> {
+        if let Some(url) = &place.url {
+            return Ok(Reach::Host(Client::new(checked(url)?, token(place, environment)?)));
+        }
+        let data = match &place.data {
+            Some(data) => data.as_path(),
+            None => Path::new(environment.get("SCROLLBACK_DATA").unwrap_or("./scrollback-data")),
+        };
+        match running_host(data) {
+            Some(host) => Ok(Reach::Host(host)),
+            None => Ok(Reach::Directory(open(data, access)?)),
+        }
+    }
+}
+
+/// The host that `host.json` in `data` names, if it answers. Whatever is wrong with the file, the lock decides.
+fn running_host(data: &Path) -> Option<Client> {
+    Client::of_this_run(&HostFile::read(data).ok()??)
+}
+
+fn open(data: &Path, access: Access) -> Result<OpenDirectory, CliFault> {
+    let lock = DataDirectory::open_existing(data)?;
+    let store = SledStore::open(lock.path(), SledOptions { access, ..SledOptions::default() })?;
+    Ok(OpenDirectory { store, _lock: lock })
+}
+
+fn checked(url: &str) -> Result<&str, CliFault> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.is_empty() => Ok(url),
+        _ => Err(CliFault::Usage(format!("--url: {url} is not an http:// or https:// address"))),
+    }
+}
+
+/// The token of the one who asks: `--token-file`, else `SCROLLBACK_TOKEN`.
+fn token(place: &Place, environment: &Environment) -> Result<Option<String>, CliFault> {
+    match &place.token_file {
+        Some(path) => Ok(Some(token_in(path).map_err(|problem| CliFault::Usage(format!("--token-file: {problem}")))?)),
+        None => Ok(environment.token().map(str::to_owned)),
+    }
+}

@@ -1,0 +1,224 @@
+//! `scrollback serve`: opens the log, listens, and stops in order.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::{Server, ServerHandle};
+use actix_web::{App, HttpServer, web};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpSocket;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+use super::args::ServeArgs;
+use super::fault::CliFault;
+use super::out::Out;
+use super::{logs, settings};
+use crate::access::Gate;
+use crate::actors::agent::Agent;
+use crate::actors::host::Host;
+use crate::admin::{self, Admin};
+use crate::agents;
+use crate::clock::Clock;
+use crate::config::{self, Config, Environment, Loaded};
+use crate::events::sled_store::SledStore;
+use crate::events::{DataDirectory, HostFile, Store};
+use crate::protocol;
+
+/// How long the host may take to end its agents and flush its log.
+const STOP: Duration = Duration::from_secs(8);
+/// How long sockets may take to be told, in seconds; what is left is cut.
+const CLOSE_SECONDS: u64 = 1;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+/// How often old samples of the metrics are dropped.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Web workers; a socket costs little, and each worker is handed every event.
+const MAX_WORKERS: usize = 4;
+
+/// Runs the host until it is told to stop.
+pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> {
+    let file = args.config.as_deref().or_else(|| environment.get("SCROLLBACK_CONFIG").map(Path::new));
+    let loaded = config::load(file, environment, &args.flags())?;
+    if args.print_config {
+        return print_config(&loaded, args.json, environment);
+    }
+    let token = config::token(&loaded, environment)?;
+    refuse_open_address(&loaded, token.is_some())?;
+    logs::start(&loaded.config, environment);
+    let directory = DataDirectory::open_or_create(&loaded.config.data)?;
+    let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
+    let served = actix_web::rt::System::new().block_on(serve(&loaded.config, token, &store, directory.path()));
+    // Also where serving failed: what is in the log is closed in order.
+    let closed = store.close_clean();
+    served?;
+    Ok(closed?)
+}
+
+fn print_config(loaded: &Loaded, json: bool, environment: &Environment) -> Result<(), CliFault> {
+    let mut out = Out::new(json, environment);
+    for setting in &loaded.settings {
+        if json {
+            out.object(setting)?;
+        } else {
+            out.line(&format!("{:<50} # {}", format!("{} = {}", setting.key, setting.value), setting.from))?;
+        }
+    }
+    out.flush()
+}
+
+/// An address that others reach needs a token.
+fn refuse_open_address(loaded: &Loaded, has_token: bool) -> Result<(), CliFault> {
+    let listen = loaded.config.listen;
+    if has_token || listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let from = loaded.source_of("listen");
+    Err(CliFault::Usage(format!(
+        "listen: {listen} ({from}) is reached from elsewhere and there is no token: set --token-file or SCROLLBACK_TOKEN"
+    )))
+}
+
+async fn serve(
+    config: &Config,
+    token: Option<String>,
+    store: &Arc<SledStore>,
+    directory: &Path,
+) -> Result<(), CliFault> {
+    let listener = listen(config.listen)?;
+    let bind = listener.local_addr().map_err(|error| CliFault::Failed(format!("{}: {error}", config.listen)))?;
+    let metrics = install_metrics()?;
+    let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
+    let host = Host::start(settings::host(config), store, built_in_agents(), Clock::system())?;
+    let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
+    if timeout(STOP, host.stop()).await.is_err() {
+        tracing::warn!("the agents did not end in time");
+    }
+    let server = served?;
+    server.stop(true).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Serves `host` until a signal comes; returns the server, which accepts nothing more and still has its connections.
+async fn serve_host(
+    config: &Config,
+    token: Option<String>,
+    host: &Arc<Host>,
+    listener: TcpListener,
+    bind: SocketAddr,
+    metrics: PrometheusHandle,
+    directory: &Path,
+) -> Result<ServerHandle, CliFault> {
+    let mut signals = Signals::listen()?;
+    let file = HostFile { pid: std::process::id(), address: bind.to_string(), secret: secret() };
+    let gate = Gate {
+        token,
+        host_secret: Some(file.secret.clone()),
+        host_name: config.host_name.clone(),
+        allowed_origins: config.allowed_origins.clone(),
+        bind,
+    };
+    let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
+    let admin = Admin {
+        host: Arc::clone(host),
+        gate,
+        metrics,
+        metrics_public: config.metrics_public,
+        unsent_limit: config.max_unsent,
+    };
+    let server = server(config, app, admin, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
+    let handle = server.handle();
+    actix_web::rt::spawn(server);
+    file.write(directory)?;
+    tracing::info!(address = %bind, data = %directory.display(), "serving");
+    say_ready(bind.port());
+    signals.wait().await;
+    tracing::info!("stopping");
+    handle.pause().await;
+    HostFile::remove(directory)?;
+    Ok(handle)
+}
+
+fn server(config: &Config, app: protocol::App, admin: Admin, listener: TcpListener) -> std::io::Result<Server> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (app, admin) = (Arc::new(app), web::Data::new(admin));
+    let server = HttpServer::new(move || {
+        let (app, admin) = (Arc::clone(&app), admin.clone());
+        App::new().configure(move |cfg| admin::routes(cfg, admin)).configure(move |cfg| protocol::routes(cfg, app))
+    })
+    .on_connect(protocol::on_connect)
+    .workers(cores.min(MAX_WORKERS))
+    .client_request_timeout(config.handshake_timeout)
+    .max_connections(config.max_connections.saturating_add(1_000))
+    .disable_signals()
+    .shutdown_timeout(CLOSE_SECONDS)
+    .listen(listener)?;
+    Ok(server.run())
+}
+
+fn built_in_agents() -> Vec<Arc<dyn Agent>> {
+    vec![agents::built_in()]
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, CliFault> {
+    let listener = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    };
+    listener().map_err(|error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => CliFault::Failed(format!("{address}: the port is in use")),
+        _ => CliFault::Failed(format!("{address}: cannot listen: {error}")),
+    })
+}
+
+fn install_metrics() -> Result<PrometheusHandle, CliFault> {
+    let metrics = PrometheusBuilder::new().install_recorder();
+    let metrics = metrics.map_err(|error| CliFault::Failed(format!("metrics: {error}")))?;
+    let upkeep = metrics.clone();
+    actix_web::rt::spawn(async move {
+        let mut often = tokio::time::interval(UPKEEP);
+        loop {
+            often.tick().await;
+            upkeep.run_upkeep();
+        }
+    });
+    Ok(metrics)
+}
+
+/// 160 random bits: the parts of two ULIDs that are random.
+fn secret() -> String {
+    format!("{:020x}{:020x}", ulid::Ulid::new().random(), ulid::Ulid::new().random())
+}
+
+fn say_ready(port: u16) {
+    use std::io::Write as _;
+
+    let mut stdout = std::io::stdout().lock();
+    // Nobody waits for the line where stdout is closed.
+    let _ = writeln!(stdout, "READY:{port}").and_then(|()| stdout.flush());
+}
+
+/// The signals that end a host.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, CliFault> {
+        let of = |kind| signal(kind).map_err(|error| CliFault::Failed(format!("signals: {error}")));
+        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The settings of the host, of its sockets and of its store, made of the configuration.
+
+use std::path::{Path, PathBuf};
+
+use crate::actors::host::HostSettings;
+use crate::actors::writer::Durability;
+use crate::config::{Config, DurabilityWord};
+use crate::events::sled_store::SledOptions;
+use crate::protocol::ProtocolSettings;
+
+/// What the host is told.
+pub fn host(config: &Config) -> HostSettings {
+    HostSettings {
+        host_name: config.host_name.clone(),
+        durability: match config.durability {
+            DurabilityWord::Commit => Durability::Commit,
+            DurabilityWord::Interval => Durability::Interval(config.commit_interval),
+        },
+        default_directory: file_uri(&real(&config.default_directory)),
+        allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
+        default_agent: config.default_agent.clone(),
+        idle_timeout: config.idle_timeout,
+        delta_window: config.delta_window,
+        client_grace: config.client_grace,
+        max_message_text: config.max_message_text,
+        max_queued_messages: config.max_queued_messages,
+        max_chats_in_session: config.max_chats_in_session,
+        max_parts_in_turn: config.max_parts_in_turn,
+        max_sessions: config.max_sessions,
+        max_snapshot: config.max_snapshot,
+        max_chat_in_flight: config.max_chat_in_flight,
+    }
+}
+
+/// The limits of sockets.
+pub fn protocol(config: &Config) -> ProtocolSettings {
+    ProtocolSettings {
+        max_message: config.max_message,
+        max_message_before_handshake: config.max_handshake_message,
+        max_frame_sent: config.max_frame,
+        max_message_sent: config.max_snapshot,
+        max_unsent: config.max_unsent,
+        max_subscriptions: config.max_subscriptions,
+        max_connections: config.max_connections,
+        max_connections_of_one: config.max_connections_per_person,
+        max_in_flight: config.max_requests_in_flight,
+        handshake_timeout: config.handshake_timeout,
+        ping_after: config.ping_after,
+        pong_timeout: config.ping_timeout,
+        close_timeout: config.close_timeout,
+        replay_limit: config.replay_limit,
+    }
+}
+
+/// How the store is opened.
+pub fn store(config: &Config) -> SledOptions {
+    SledOptions {
+        cache_capacity: config.cache_capacity as u64,
+        min_free: config.min_free as u64,
+        ..SledOptions::default()
+    }
+}
+
+/// The real path, as sessions' directories are compared by it; the path itself where there is nothing yet.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// The `file:` URI of an absolute path.
+fn file_uri(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+
+    let mut uri = String::from("file://");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Environment, load};
+
+    #[test]
+    fn a_path_becomes_a_file_uri() {
+        assert_eq!(file_uri(Path::new("/home/ada")), "file:///home/ada");
+        assert_eq!(file_uri(Path::new("/a b/ü%")), "file:///a%20b/%C3%BC%25");
+    }
+
+    #[test]
+    fn the_defaults_of_the_keys_are_those_of_the_settings() {
+        let config = load(None, &Environment::default(), &[]).unwrap().config;
+        let (of_keys, own) = (host(&config), HostSettings::default());
+        let machine = |settings: HostSettings| HostSettings {
+            host_name: String::new(),
+            default_directory: String::new(),
+            allowed_directories: Vec::new(),
+            ..settings
+        };
+        assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
+        assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
+    }
+
+    #[test]
+    fn interval_carries_its_time() {
+        let environment = Environment::of(&[("SCROLLBACK_DURABILITY", "interval"), ("SCROLLBACK_COMMIT_INTERVAL", "40ms")]);
+        let config = load(None, &environment, &[]).unwrap().config;
+        assert_eq!(host(&config).durability, Durability::Interval(std::time::Duration::from_millis(40)));
+    }
+}

@@ -1,0 +1,264 @@
+//! What an operator sets: every key with its default, and where its value came from.
+//!
+//! A flag beats the environment, which beats the configuration file, which beats the default. Used by `cli`, which turns
+//! it into the settings of the host, the protocol and the store. Every value may be written as text, so that a flag, an
+//! environment variable and a file say the same thing in the same way. This is the one place that reads the environment.
+//!
+//! Always: an unknown key is an error, and an error names the file, key, variable or flag, in one line. Left out on
+//! purpose: the token itself, which is no key and is never printed; only the file that holds it is.
+
+mod environment;
+mod kinds;
+mod layers;
+mod token;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use environment::Environment;
+pub use layers::{ConfigFault, Flag, Loaded, Setting, load};
+pub use token::{token, token_in};
+
+/// Every key of the configuration file; the fields are the keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the host listens.
+    #[serde(with = "kinds::address")]
+    pub listen: SocketAddr,
+    /// The data directory.
+    #[serde(with = "kinds::path")]
+    pub data: PathBuf,
+    /// A file that holds the deployment token.
+    #[serde(with = "kinds::optional_path")]
+    pub token_file: Option<PathBuf>,
+    /// Whether events are shown after or before they are on disk.
+    #[serde(with = "kinds::word")]
+    pub durability: DurabilityWord,
+    /// How long what was shown may wait for the disk with `durability = "interval"`.
+    #[serde(with = "kinds::span")]
+    pub commit_interval: Duration,
+    /// What is logged: a level, or directives such as `info,scrollback::actors=debug`.
+    #[serde(with = "kinds::text")]
+    pub log_level: String,
+    #[serde(with = "kinds::word")]
+    pub log_format: LogFormat,
+    /// What the host calls itself in `root:<host>`.
+    #[serde(with = "kinds::text")]
+    pub host_name: String,
+    /// The directory of sessions that name none.
+    #[serde(with = "kinds::path")]
+    pub default_directory: PathBuf,
+    /// Directories that sessions may work in.
+    #[serde(with = "kinds::paths")]
+    pub allowed_directories: Vec<PathBuf>,
+    /// Origins of web pages that may connect, besides the host's own.
+    #[serde(with = "kinds::texts")]
+    pub allowed_origins: Vec<String>,
+    /// The agent of sessions that name none; the first configured one where it is empty, else the demo.
+    #[serde(with = "kinds::optional_text")]
+    pub default_agent: Option<String>,
+    /// What becomes of a disposed session's events.
+    #[serde(with = "kinds::word")]
+    pub disposed_sessions: Kept,
+    /// What becomes of a closed chat's events.
+    #[serde(with = "kinds::word")]
+    pub closed_chats: Kept,
+    /// Whether `/metrics` is open to all.
+    #[serde(with = "kinds::flag")]
+    pub metrics_public: bool,
+
+    /// When an unused chat leaves memory.
+    #[serde(with = "kinds::span")]
+    pub idle_timeout: Duration,
+    /// How long the words of an answer are gathered into one event, at most a second.
+    #[serde(with = "kinds::span")]
+    pub delta_window: Duration,
+    /// How long a client that dropped keeps the tools that it offered.
+    #[serde(with = "kinds::span")]
+    pub client_grace: Duration,
+    /// How long an upgrade or a handshake may take.
+    #[serde(with = "kinds::span")]
+    pub handshake_timeout: Duration,
+    /// When an idle socket is asked whether it is still there.
+    #[serde(with = "kinds::span")]
+    pub ping_after: Duration,
+    /// How long after that it is closed.
+    #[serde(with = "kinds::span")]
+    pub ping_timeout: Duration,
+    /// How long a peer may take to read that it is closed.
+    #[serde(with = "kinds::span")]
+    pub close_timeout: Duration,
+
+    /// Bytes of a message from a client, its continuations joined.
+    #[serde(with = "kinds::size")]
+    pub max_message: usize,
+    /// The same before the handshake.
+    #[serde(with = "kinds::size")]
+    pub max_handshake_message: usize,
+    /// Arrays and objects within each other in a message from a client.
+    #[serde(with = "kinds::count")]
+    pub max_nesting: usize,
+    /// Bytes of the text of a message or a draft.
+    #[serde(with = "kinds::size")]
+    pub max_message_text: usize,
+    #[serde(with = "kinds::count")]
+    pub max_queued_messages: usize,
+    #[serde(with = "kinds::count")]
+    pub max_chats_in_session: usize,
+    /// A number, or `none`.
+    #[serde(with = "kinds::optional_count")]
+    pub max_sessions: Option<usize>,
+    /// Subscriptions of one connection.
+    #[serde(with = "kinds::count")]
+    pub max_subscriptions: usize,
+    #[serde(with = "kinds::count")]
+    pub max_connections: usize,
+    #[serde(with = "kinds::count")]
+    pub max_connections_per_person: usize,
+    /// Bytes of a connection that wait to be sent, behind the answer that is being sent.
+    #[serde(with = "kinds::size")]
+    pub max_unsent: usize,
+    /// Bytes of one frame that the host sends.
+    #[serde(with = "kinds::size")]
+    pub max_frame: usize,
+    /// Bytes of one message that the host sends, and so of a snapshot.
+    #[serde(with = "kinds::size")]
+    pub max_snapshot: usize,
+    /// Unanswered requests of one connection.
+    #[serde(with = "kinds::count")]
+    pub max_requests_in_flight: usize,
+    #[serde(with = "kinds::count")]
+    pub max_parts_in_turn: usize,
+    /// Bytes of one chat that wait for the disk.
+    #[serde(with = "kinds::size")]
+    pub max_chat_in_flight: usize,
+    /// Bytes of a replay in one answer; beyond it snapshots are sent.
+    #[serde(with = "kinds::size")]
+    pub replay_limit: usize,
+    /// Bytes free on the disk below which nothing is appended.
+    #[serde(with = "kinds::size_or_zero")]
+    pub min_free: usize,
+    /// Bytes of the store's cache.
+    #[serde(with = "kinds::size")]
+    pub cache_capacity: usize,
+}
+
+/// The values of `durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityWord {
+    Commit,
+    Interval,
+}
+
+/// The values of `log_format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The values of `disposed_sessions` and `closed_chats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kept {
+    /// Kept in the log for admins, and listed nowhere.
+    Hidden,
+    /// Erased: not by this version.
+    Delete,
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+impl Config {
+    /// The values of a host that was told nothing, on this machine.
+    pub fn defaults(environment: &Environment) -> Self {
+        let home = environment.home();
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            data: PathBuf::from("./scrollback-data"),
+            token_file: None,
+            durability: DurabilityWord::Commit,
+            commit_interval: Duration::from_millis(100),
+            log_level: "info".into(),
+            log_format: LogFormat::Text,
+            host_name: environment.host_name(),
+            default_directory: home.clone(),
+            allowed_directories: vec![home],
+            allowed_origins: vec!["vscode-file://vscode-app".into()],
+            default_agent: None,
+            disposed_sessions: Kept::Hidden,
+            closed_chats: Kept::Hidden,
+            metrics_public: false,
+            idle_timeout: Duration::from_secs(60),
+            delta_window: Duration::from_millis(16),
+            client_grace: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            ping_after: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(10),
+            max_message: 48 * MIB,
+            max_handshake_message: MIB,
+            max_nesting: 64,
+            max_message_text: MIB,
+            max_queued_messages: 1_000,
+            max_chats_in_session: 1_000,
+            max_sessions: None,
+            max_subscriptions: 10_000,
+            max_connections: 10_000,
+            max_connections_per_person: 1_000,
+            max_unsent: 8 * MIB,
+            max_frame: MIB,
+            max_snapshot: 48 * MIB,
+            max_requests_in_flight: 256,
+            max_parts_in_turn: 10_000,
+            max_chat_in_flight: 256 * KIB,
+            replay_limit: 8 * MIB,
+            min_free: 64 * MIB,
+            cache_capacity: 64 * MIB,
+        }
+    }
+
+    /// The first value that is well written and still cannot be served: its key, and why.
+    fn refused(&self) -> Option<(&'static str, String)> {
+        if self.max_nesting != 64 {
+            return Some(("max_nesting", "only 64 is served by this version".into()));
+        }
+        let late = |what: Kept| what == Kept::Delete;
+        if self.delta_window > Duration::from_secs(1) {
+            return Some(("delta_window", "at most 1s".into()));
+        }
+        if late(self.disposed_sessions) {
+            return Some(("disposed_sessions", "\"delete\" is not served by this version: use \"hidden\"".into()));
+        }
+        if late(self.closed_chats) {
+            return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
+        }
+        if !self.log_level.split(',').all(is_directive) {
+            let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
+            return Some(("log_level", wants.into()));
+        }
+        self.relative_directory()
+    }
+
+    /// Sessions are told absolute directories, so the configuration names absolute ones.
+    fn relative_directory(&self) -> Option<(&'static str, String)> {
+        if !self.default_directory.is_absolute() {
+            return Some(("default_directory", format!("{} is not absolute", self.default_directory.display())));
+        }
+        let relative = self.allowed_directories.iter().find(|directory| !directory.is_absolute())?;
+        Some(("allowed_directories", format!("{} is not absolute", relative.display())))
+    }
+}
+
+/// A level, or a target with its level. A bare target would be taken for one that shows everything.
+fn is_directive(text: &str) -> bool {
+    let level = text.rsplit('=').next().unwrap_or_default();
+    ["error", "warn", "info", "debug", "trace", "off"].contains(&level.trim())
+}

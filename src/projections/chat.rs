@@ -1,0 +1,221 @@
+//! The fold of a chat's channel.
+//!
+//! Of the finished turns only the last is held: the official reducers look no further back, and the others stand as rows
+//! beside the log. So a chat's memory does not grow with its turns. A turn that ends comes out of
+//! [`ChatFold::apply`] as a row to store.
+
+use std::collections::HashMap;
+
+use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
+use ahp_types::actions::StateAction;
+use ahp_types::state::{ChatState, ResponsePart};
+use serde::{Deserialize, Serialize};
+
+use super::action::Action;
+use super::fact::Fact;
+use crate::clock::Millis;
+use crate::events::rows::TurnRow;
+
+/// The format of checkpoints made from this fold; another number means: fold from the start.
+pub const CHECKPOINT_FORMAT: u32 = 1;
+
+/// A chat's state and where its branch of turns ends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatFold {
+    format: u32,
+    /// The chat, with its last finished turn only in `turns`.
+    pub state: ChatState,
+    /// How many turns ever ended in this chat: the n of the newest row.
+    pub rows: u64,
+    /// The branch up to its last turn: the ordinal and n of that turn, and of those that remain when the lowest set bit
+    /// of the ordinal is cleared, again and again. What the next row's `prev` and `jump` are taken from.
+    path: Vec<(u64, u64)>,
+    /// When the running turn started, by the host's clock.
+    pub started: Millis,
+    /// The agent's own id for the conversation.
+    pub conversation: Option<String>,
+    /// Turns that the agent can go back to, among those that have no row yet.
+    rewindable: Vec<String>,
+    /// Where the markdown and reasoning parts of the running turn stand, by id.
+    #[serde(skip)]
+    parts: Option<HashMap<String, usize>>,
+}
+
+/// A turn that has just ended, as its row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndedTurn {
+    /// Which ended turn of the chat it is, from 1.
+    pub n: u64,
+    pub row: TurnRow,
+    pub turn_id: String,
+    /// The finished turn's JSON.
+    pub json: Vec<u8>,
+}
+
+impl ChatFold {
+    /// A chat as it was created.
+    pub fn new(state: ChatState) -> Self {
+        Self {
+            format: CHECKPOINT_FORMAT,
+            state,
+            rows: 0,
+            path: Vec::new(),
+            started: 0,
+            conversation: None,
+            rewindable: Vec::new(),
+            parts: None,
+        }
+    }
+
+    /// A fold read back from a checkpoint, unless it is of another format.
+    pub fn from_checkpoint(bytes: &[u8]) -> Option<Self> {
+        let fold: Self = serde_json::from_slice(bytes).ok()?;
+        (fold.format == CHECKPOINT_FORMAT).then_some(fold)
+    }
+
+    /// The fold as a checkpoint.
+    pub fn to_checkpoint(&self) -> Vec<u8> {
+        serde_json::to_value(self).map(|value| value.to_string().into_bytes()).unwrap_or_default()
+    }
+
+    /// n of the last turn on the chat's branch, 0 for none.
+    pub fn head(&self) -> u64 {
+        self.path.first().map_or(0, |(_, n)| *n)
+    }
+
+    /// How many turns the chat's branch has.
+    pub fn ordinal(&self) -> u64 {
+        self.path.first().map_or(0, |(ordinal, _)| *ordinal)
+    }
+
+    /// Applies an action that happened at `at`. An action that does not fit changes nothing.
+    ///
+    /// Returns the turn that it ended.
+    pub fn apply(&mut self, action: &Action, at: Millis) -> Option<EndedTurn> {
+        match &action.decoded {
+            StateAction::ChatDelta(delta) => {
+                self.append_text(&delta.turn_id, &delta.part_id, &delta.content, false);
+                None
+            }
+            StateAction::ChatReasoning(delta) => {
+                self.append_text(&delta.turn_id, &delta.part_id, &delta.content, true);
+                None
+            }
+            // The protocol has no chat action for a title: it is the session's, on the chat's channel.
+            StateAction::SessionTitleChanged(title) => {
+                self.state.title.clone_from(&title.title);
+                None
+            }
+            // Older turns are rows: a page that is loaded changes nothing of what is held.
+            StateAction::ChatTurnsLoaded(_) => None,
+            _ => self.reduce(action, at),
+        }
+    }
+
+    fn reduce(&mut self, action: &Action, at: Millis) -> Option<EndedTurn> {
+        let outcome = apply_action_to_chat(&mut self.state, &action.decoded);
+        if outcome != ReduceOutcome::Applied {
+            return None;
+        }
+        match &action.decoded {
+            StateAction::ChatTurnStarted(_) => {
+                self.started = at;
+                self.parts = None;
+                None
+            }
+            StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_) => {
+                self.end_turn()
+            }
+            StateAction::ChatResponsePart(_) => {
+                self.index_last_part();
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Applies a fact of the host.
+    pub fn apply_fact(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Conversation { id } => self.conversation = Some(id.clone()),
+            Fact::RewindPoint { turn_id, .. } => self.rewindable.push(turn_id.clone()),
+            _ => {}
+        }
+    }
+
+    fn end_turn(&mut self) -> Option<EndedTurn> {
+        self.parts = None;
+        self.started = 0;
+        let keep_from = self.state.turns.len().saturating_sub(1);
+        self.state.turns.drain(..keep_from);
+        let turn = self.state.turns.last()?;
+        let json = serde_json::to_value(turn).map(|value| value.to_string().into_bytes()).unwrap_or_default();
+        let turn_id = turn.id.clone();
+        self.rows += 1;
+        let n = self.rows;
+        let ordinal = self.ordinal() + 1;
+        let prev = self.head();
+        let target = ordinal & (ordinal - 1);
+        let jump = self.path.iter().find(|(o, _)| *o == target).map_or(0, |(_, n)| *n);
+        self.path.retain(|(o, _)| is_prefix(*o, ordinal));
+        self.path.insert(0, (ordinal, n));
+        let rewindable = self.rewindable.contains(&turn_id);
+        self.rewindable.clear();
+        Some(EndedTurn { n, row: TurnRow { prev, jump, ordinal, rewindable }, turn_id, json })
+    }
+
+    /// Appends to a text part in time that does not depend on how many parts there are; the same as the reducer does.
+    fn append_text(&mut self, turn_id: &str, part_id: &str, content: &str, reasoning: bool) {
+        let parts = match self.parts.take() {
+            Some(parts) => parts,
+            None => self.index_parts(),
+        };
+        let at = parts.get(part_id).copied();
+        self.parts = Some(parts);
+        let Some(active) = self.state.active_turn.as_mut().filter(|turn| turn.id == turn_id) else { return };
+        match at.and_then(|at| active.response_parts.get_mut(at)) {
+            Some(ResponsePart::Markdown(part)) if !reasoning => part.content.push_str(content),
+            Some(ResponsePart::Reasoning(part)) if reasoning => part.content.push_str(content),
+            _ => {}
+        }
+    }
+
+    fn index_parts(&self) -> HashMap<String, usize> {
+        let mut index = HashMap::new();
+        let parts = self.state.active_turn.iter().flat_map(|turn| turn.response_parts.iter().enumerate());
+        for (at, part) in parts {
+            if let Some(id) = part_id(part) {
+                index.entry(id.to_owned()).or_insert(at);
+            }
+        }
+        index
+    }
+
+    fn index_last_part(&mut self) {
+        let Some(index) = self.parts.as_mut() else { return };
+        let Some(active) = self.state.active_turn.as_ref() else { return };
+        let Some(part) = active.response_parts.last() else { return };
+        if let Some(id) = part_id(part) {
+            index.entry(id.to_owned()).or_insert(active.response_parts.len() - 1);
+        }
+    }
+}
+
+/// Whether clearing low set bits of `ordinal` leads to `candidate`.
+fn is_prefix(candidate: u64, ordinal: u64) -> bool {
+    let mut rest = ordinal;
+    while rest > candidate {
+        rest &= rest - 1;
+    }
+    rest == candidate
+}
+
+/// The id that a delta finds a part by. The reducer looks at tool calls too, whose ids share one space with the parts'.
+fn part_id(part: &ResponsePart) -> Option<&str> {
+    match part {
+        ResponsePart::Markdown(part) => Some(&part.id),
+        ResponsePart::Reasoning(part) => Some(&part.id),
+        _ => None,
+    }
+}

@@ -1,0 +1,54 @@
+//! Facts of the host that no client may see, records of the same log as the actions.
+//!
+//! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
+//! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
+
+use ahp_types::state::{ChatState, RootState, SessionState};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A fact of the host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum Fact {
+    /// The root channel begins with this state.
+    #[serde(rename = "host/rootCreated")]
+    RootCreated { state: Box<RootState> },
+    /// A session begins with this state.
+    #[serde(rename = "host/sessionCreated")]
+    SessionCreated { created_at: String, state: Box<SessionState> },
+    /// A session was disposed: it is on no list any more.
+    #[serde(rename = "host/sessionDisposed")]
+    SessionDisposed,
+    /// A chat begins with this state.
+    #[serde(rename = "host/chatCreated")]
+    ChatCreated { session: String, state: Box<ChatState> },
+    /// An agent asked to keep something for its session.
+    #[serde(rename = "host/remembered")]
+    Remembered { key: String, value: Value },
+    /// The agent's own id for the conversation of this chat.
+    #[serde(rename = "host/conversation")]
+    Conversation { id: String },
+    /// Where the agent can go back to: the end of this turn, in its own words.
+    #[serde(rename = "host/rewindPoint")]
+    RewindPoint { turn_id: String, point: String },
+    /// What is remembered of a client: whose its id is, and the windows that it last used.
+    #[serde(rename = "host/client")]
+    Client { client_id: String, client: Value },
+}
+
+impl Fact {
+    /// Its JSON, as it is stored.
+    pub fn bytes(&self) -> Bytes {
+        Bytes::from(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// A fact as it was stored.
+    ///
+    /// # Errors
+    /// The problem, in words.
+    pub fn from_stored(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,172 @@
+//! A channel's state at any point of the line: the newest checkpoint before it, and the events after that.
+//!
+//! Used when an actor wakes, for `stateAt`, and by the verification, which also folds without checkpoints.
+
+use std::ops::ControlFlow;
+
+use super::action::Action;
+use super::chat::ChatFold;
+use super::fact::Fact;
+use super::root::RootFold;
+use super::session::SessionFold;
+use super::{FoldFault, turns};
+use crate::clock::Millis;
+use crate::events::rows::{number_of_key, numbered_key};
+use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
+
+/// A fold and the newest event in it.
+#[derive(Debug, Clone)]
+pub struct At<F> {
+    pub fold: F,
+    /// 0 before the first event.
+    pub seq: ServerSeq,
+    /// How many events and bytes of actions were applied since the checkpoint.
+    pub since_checkpoint: (u64, u64),
+}
+
+/// A state that events of one channel are folded into.
+pub trait Fold: Sized {
+    /// The state that a fact begins, when it begins one.
+    fn begin(fact: Fact) -> Option<Self>;
+    /// A state read from a checkpoint, unless it is of another format.
+    fn restore(checkpoint: &[u8]) -> Option<Self>;
+    fn apply_action(&mut self, action: &Action, at: Millis);
+    fn apply_fact(&mut self, fact: &Fact);
+}
+
+impl Fold for ChatFold {
+    fn begin(fact: Fact) -> Option<Self> {
+        match fact {
+            Fact::ChatCreated { state, .. } => Some(ChatFold::new(*state)),
+            _ => None,
+        }
+    }
+    fn restore(checkpoint: &[u8]) -> Option<Self> {
+        ChatFold::from_checkpoint(checkpoint)
+    }
+    fn apply_action(&mut self, action: &Action, at: Millis) {
+        self.apply(action, at);
+    }
+    fn apply_fact(&mut self, fact: &Fact) {
+        ChatFold::apply_fact(self, fact);
+    }
+}
+
+impl Fold for SessionFold {
+    fn begin(fact: Fact) -> Option<Self> {
+        match fact {
+            Fact::SessionCreated { created_at, state } => Some(SessionFold::new(*state, created_at)),
+            _ => None,
+        }
+    }
+    fn restore(checkpoint: &[u8]) -> Option<Self> {
+        SessionFold::from_checkpoint(checkpoint)
+    }
+    fn apply_action(&mut self, action: &Action, _at: Millis) {
+        self.apply(action);
+    }
+    fn apply_fact(&mut self, fact: &Fact) {
+        SessionFold::apply_fact(self, fact);
+    }
+}
+
+impl Fold for RootFold {
+    fn begin(fact: Fact) -> Option<Self> {
+        match fact {
+            Fact::RootCreated { state } => Some(RootFold::new(*state)),
+            _ => None,
+        }
+    }
+    fn restore(checkpoint: &[u8]) -> Option<Self> {
+        serde_json::from_slice(checkpoint).ok().map(RootFold::new)
+    }
+    fn apply_action(&mut self, action: &Action, _at: Millis) {
+        self.apply(action);
+    }
+    fn apply_fact(&mut self, _fact: &Fact) {}
+}
+
+/// The fold of `channel` right after event `upto` (`ServerSeq::MAX`: now); `None` when it had no events then.
+///
+/// # Errors
+/// [`FoldFault`] naming the event that cannot be folded.
+pub fn fold<F: Fold>(
+    store: &dyn Store,
+    channel: ChannelId,
+    upto: ServerSeq,
+    use_checkpoints: bool,
+) -> Result<Option<At<F>>, FoldFault> {
+    let mut at = if use_checkpoints { from_checkpoint(store, channel, upto)? } else { None };
+    let after = at.as_ref().map_or(0, |at| at.seq);
+    let mut fault = None;
+    store.scan_channel(channel, after, upto, &mut |record| match step(&mut at, &record) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(problem) => {
+            fault = Some(FoldFault::Event { seq: record.seq, channel: record.channel.to_string(), problem });
+            ControlFlow::Break(())
+        }
+    })?;
+    fault.map_or(Ok(at), Err)
+}
+
+fn from_checkpoint<F: Fold>(
+    store: &dyn Store,
+    channel: ChannelId,
+    upto: ServerSeq,
+) -> Result<Option<At<F>>, FoldFault> {
+    let prefix = channel.0.to_be_bytes();
+    let found = store.last_row(Table::Checkpoint, &prefix, &numbered_key(channel, upto))?;
+    Ok(found.and_then(|(key, value)| {
+        Some(At { fold: F::restore(&value)?, seq: number_of_key(&key)?, since_checkpoint: (0, 0) })
+    }))
+}
+
+/// Applies one record to a fold that may not have begun.
+///
+/// # Errors
+/// The problem, in words.
+pub fn step<F: Fold>(at: &mut Option<At<F>>, record: &Record) -> Result<(), String> {
+    match (record.kind, at.as_mut()) {
+        (Kind::Host, None) => {
+            let fact = Fact::from_stored(&record.action)?;
+            let fold = F::begin(fact).ok_or("the channel begins with an event that creates nothing")?;
+            *at = Some(At { fold, seq: record.seq, since_checkpoint: (1, record.action.len() as u64) });
+            return Ok(());
+        }
+        (Kind::Host, Some(at)) => at.fold.apply_fact(&Fact::from_stored(&record.action)?),
+        (Kind::Action, None) => return Err("an action before the channel was created".into()),
+        (Kind::Action, Some(at)) => {
+            let action = Action::from_stored(record.action.clone())?;
+            at.fold.apply_action(&action, record.at);
+        }
+    }
+    if let Some(at) = at {
+        at.seq = record.seq;
+        at.since_checkpoint.0 += 1;
+        at.since_checkpoint.1 += record.action.len() as u64;
+    }
+    Ok(())
+}
+
+/// The JSON of a chat's state with all turns that `limit` allows, read from their rows.
+///
+/// # Errors
+/// Those of `read`.
+pub fn chat_json(
+    fold: &ChatFold,
+    limit: turns::PageLimit,
+    read: impl FnMut(u64) -> Result<turns::StoredTurn, FoldFault>,
+) -> Result<(String, Option<u64>), FoldFault> {
+    let mut value = serde_json::to_value(&fold.state).unwrap_or_default();
+    if let Some(state) = value.as_object_mut() {
+        state.remove("turns");
+        state.remove("turnsNextCursor");
+    }
+    let text = value.to_string();
+    let room = limit.bytes.saturating_sub(text.len());
+    let (page, before) = turns::branch(fold.head(), turns::PageLimit { bytes: room, ..limit }, read)?;
+    let oldest = page.first().map(|turn| turn.row.ordinal).or_else(|| (before != 0).then(|| fold.ordinal() + 1));
+    let cursor = (before != 0).then(|| oldest.map(turns::cursor)).flatten();
+    let window = (before != 0).then_some(oldest).flatten();
+    Ok((turns::splice(&text, &page, cursor.as_deref()), window))
+}

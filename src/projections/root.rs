@@ -1,0 +1,24 @@
+//! The fold of the root channel.
+
+use ahp::reducers::apply_action_to_root;
+use ahp_types::state::RootState;
+
+use super::action::Action;
+
+/// The root's state.
+#[derive(Debug, Clone)]
+pub struct RootFold {
+    pub state: RootState,
+}
+
+impl RootFold {
+    /// The root as it was created.
+    pub fn new(state: RootState) -> Self {
+        Self { state }
+    }
+
+    /// Applies an action. One that does not fit changes nothing.
+    pub fn apply(&mut self, action: &Action) {
+        apply_action_to_root(&mut self.state, &action.decoded);
+    }
+}

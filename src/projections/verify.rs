@@ -1,0 +1,285 @@
+//! Reads every record and folds every channel again, and compares what stands beside the log with it.
+//!
+//! One pass over the line in order, which checks checksums and numbers, and one fold of each channel without checkpoints,
+//! which checks that every turn's row, every head, every checkpoint and the catalogue say the same as the log.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use super::action::Action;
+use super::catalogue::{self, CatalogueRow};
+use super::chat::ChatFold;
+use super::replay::{self, At, Fold};
+use super::root::RootFold;
+use super::session::SessionFold;
+use super::{FoldFault, inputs, mirror, summary, turns};
+use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
+use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
+
+/// What was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verified {
+    pub events: u64,
+    pub channels: u64,
+    pub checkpoints: u64,
+}
+
+/// The first fault that was found.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub struct Fault {
+    /// The event that is at fault, where it is one.
+    pub seq: Option<ServerSeq>,
+    pub problem: String,
+}
+
+impl From<FoldFault> for Fault {
+    fn from(fault: FoldFault) -> Self {
+        let seq = match &fault {
+            FoldFault::Event { seq, .. } => Some(*seq),
+            _ => None,
+        };
+        Self { seq, problem: fault.to_string() }
+    }
+}
+
+impl From<crate::events::LogFault> for Fault {
+    fn from(fault: crate::events::LogFault) -> Self {
+        Self { seq: None, problem: fault.to_string() }
+    }
+}
+
+fn fault(seq: Option<ServerSeq>, problem: impl Into<String>) -> Fault {
+    Fault { seq, problem: problem.into() }
+}
+
+/// Verifies the whole store. `progress` is called with the number of events that were read so far.
+///
+/// # Errors
+/// The first [`Fault`].
+pub fn verify(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<Verified, Fault> {
+    let mut done = Verified { events: read_the_line(store, progress)?, ..Verified::default() };
+    for (uri, row) in channels(store)? {
+        done.channels += 1;
+        let channel = ChannelId(row.id);
+        done.checkpoints += match row.kind {
+            ChannelKind::Root => checkpoints_of::<RootFold>(store, channel, &uri)?,
+            ChannelKind::Session => {
+                session(store, channel, &uri)?;
+                checkpoints_of::<SessionFold>(store, channel, &uri)?
+            }
+            ChannelKind::Chat => {
+                chat(store, channel, &uri, ChannelId(row.session))?;
+                checkpoints_of::<ChatFold>(store, channel, &uri)?
+            }
+        };
+    }
+    Ok(done)
+}
+
+fn read_the_line(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<u64, Fault> {
+    let mut events = 0u64;
+    let mut last = 0;
+    let mut found = None;
+    store.scan(0, ServerSeq::MAX, &mut |record| {
+        if record.seq <= last {
+            found = Some(fault(Some(record.seq), format!("event {} stands behind event {last}", record.seq)));
+            return ControlFlow::Break(());
+        }
+        if record.seq < record.batch.0 || record.seq > record.batch.1 {
+            found = Some(fault(Some(record.seq), format!("event {} is not in its own batch", record.seq)));
+            return ControlFlow::Break(());
+        }
+        last = record.seq;
+        events += 1;
+        if events.is_multiple_of(10_000) {
+            progress(events);
+        }
+        ControlFlow::Continue(())
+    })?;
+    if let Some(found) = found {
+        return Err(found);
+    }
+    if last != store.tail() {
+        return Err(fault(Some(last), format!("the line ends at {last}, but the store says {}", store.tail())));
+    }
+    progress(events);
+    Ok(events)
+}
+
+fn channels(store: &dyn Store) -> Result<Vec<(String, ChannelRow)>, Fault> {
+    let mut all = Vec::new();
+    let mut found = None;
+    store.scan_rows(Table::ChannelByUri, &[], None, &mut |key, value| {
+        let uri = String::from_utf8_lossy(key).into_owned();
+        match serde_json::from_slice(value) {
+            Ok(row) => all.push((uri, row)),
+            Err(e) => found = Some(fault(None, format!("row of channel {uri}: {e}"))),
+        }
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    found.map_or(Ok(all), Err)
+}
+
+/// Folds a channel from its first event on, calling `seen` after each.
+fn refold<F: Fold>(
+    store: &dyn Store,
+    channel: ChannelId,
+    mut seen: impl FnMut(&F, &Record) -> Result<(), String>,
+) -> Result<Option<At<F>>, Fault> {
+    let mut at: Option<At<F>> = None;
+    let mut found = None;
+    store.scan_channel(channel, 0, ServerSeq::MAX, &mut |record| {
+        let step =
+            replay::step(&mut at, &record).and_then(|()| at.as_ref().map_or(Ok(()), |at| seen(&at.fold, &record)));
+        match step {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(problem) => {
+                found = Some(fault(Some(record.seq), format!("event {} of {}: {problem}", record.seq, record.channel)));
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    found.map_or(Ok(at), Err)
+}
+
+fn checkpoints_of<F: Fold + Canonical>(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<u64, Fault> {
+    let mut stored: HashMap<ServerSeq, Vec<u8>> = HashMap::new();
+    store.scan_rows(Table::Checkpoint, &channel.0.to_be_bytes(), None, &mut |key, value| {
+        if let Some(seq) = number_of_key(key) {
+            stored.insert(seq, value.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    if stored.is_empty() {
+        return Ok(0);
+    }
+    let mut checked = 0;
+    refold::<F>(store, channel, |fold, record| {
+        let Some(bytes) = stored.remove(&record.seq) else { return Ok(()) };
+        checked += 1;
+        let Some(checkpoint) = F::restore(&bytes) else { return Ok(()) };
+        if checkpoint.canonical() == fold.canonical() {
+            Ok(())
+        } else {
+            Err("its checkpoint is not what the log folds to".into())
+        }
+    })?;
+    match stored.keys().next() {
+        Some(seq) => Err(fault(Some(*seq), format!("a checkpoint of {uri} names event {seq}, which it does not have"))),
+        None => Ok(checked),
+    }
+}
+
+/// A form in which equal folds are equal.
+trait Canonical {
+    fn canonical(&self) -> serde_json::Value;
+}
+
+impl Canonical for ChatFold {
+    fn canonical(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+impl Canonical for SessionFold {
+    fn canonical(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+impl Canonical for RootFold {
+    fn canonical(&self) -> serde_json::Value {
+        serde_json::to_value(&self.state).unwrap_or_default()
+    }
+}
+
+fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault> {
+    let Some(at) = refold::<SessionFold>(store, channel, |_, _| Ok(()))? else {
+        return Err(fault(None, format!("{uri} has a row and no events")));
+    };
+    let want = CatalogueRow { summary: summary::of_session(uri, &at.fold), disposed: at.fold.disposed };
+    let listed = catalogue::entry(store, channel)?;
+    let same = listed.as_ref().is_some_and(|row| {
+        row.disposed == want.disposed
+            && serde_json::to_value(&row.summary).ok() == serde_json::to_value(&want.summary).ok()
+    });
+    if same {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the catalogue's row of {uri} is not what the log says")))
+    }
+}
+
+fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) -> Result<(), Fault> {
+    let mut plain: Option<ChatFold> = None;
+    let mut ended = 0;
+    let at = refold::<ChatFold>(store, channel, |fold, record| {
+        let turn = end_of_turn(&mut plain, fold, record)?;
+        let Some(turn) = turn else { return Ok(()) };
+        ended += 1;
+        let row = turns::read(store, channel, turn.n).map_err(|e| e.to_string())?;
+        if row.row != turn.row || row.json != turn.json {
+            return Err(format!("the row of turn {} is not what the log says", turn.turn_id));
+        }
+        let head = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
+        match head.as_deref().and_then(leading_number) {
+            Some(n) if n == turn.n => Ok(()),
+            _ => Err(format!("no head names turn {}", turn.turn_id)),
+        }
+    })?;
+    let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
+    mirrors(store, uri, session, &at)
+}
+
+/// Applies the record to a second fold, which says whether it ended a turn.
+fn end_of_turn(
+    second: &mut Option<ChatFold>,
+    first: &ChatFold,
+    record: &Record,
+) -> Result<Option<super::chat::EndedTurn>, String> {
+    match (second.as_mut(), record.kind) {
+        (None, _) => *second = Some(first.clone()),
+        (Some(fold), Kind::Host) => fold.apply_fact(&super::fact::Fact::from_stored(&record.action)?),
+        (Some(fold), Kind::Action) => return Ok(fold.apply(&Action::from_stored(record.action.clone())?, record.at)),
+    }
+    Ok(None)
+}
+
+/// The session's entry of a chat, and of what it waits for, against the chat itself.
+fn mirrors(store: &dyn Store, uri: &str, session: ChannelId, chat: &At<ChatFold>) -> Result<(), Fault> {
+    let Some(of) = replay::fold::<SessionFold>(store, session, ServerSeq::MAX, true)? else {
+        return Err(fault(Some(chat.seq), format!("the session of {uri} has no events")));
+    };
+    let state = &of.fold.state;
+    let Some(listed) = state.chats.iter().find(|entry| entry.resource == chat.fold.state.resource) else {
+        return Ok(());
+    };
+    let json = |value: &dyn erased::Json| value.json();
+    if json(listed) != json(&mirror::summary_of(&chat.fold.state)) {
+        return Err(fault(Some(chat.seq), format!("the session's summary of {uri} is not the chat's own")));
+    }
+    let wanted = inputs::of_chat(&chat.fold.state);
+    let of_it = state.input_needed.iter().flatten();
+    let listed: Vec<_> =
+        of_it.filter(|e| inputs::id_and_chat(e).is_some_and(|(_, of)| of == chat.fold.state.resource)).collect();
+    let same = listed.len() == wanted.len() && wanted.iter().all(|w| listed.iter().any(|l| json(*l) == json(w)));
+    if same {
+        Ok(())
+    } else {
+        Err(fault(Some(chat.seq), format!("what {uri} waits for is not what its session lists")))
+    }
+}
+
+mod erased {
+    /// Anything that can be written as JSON, to be compared.
+    pub trait Json {
+        fn json(&self) -> serde_json::Value;
+    }
+
+    impl<T: serde::Serialize> Json for T {
+        fn json(&self) -> serde_json::Value {
+            serde_json::to_value(self).unwrap_or_default()
+        }
+    }
+}
