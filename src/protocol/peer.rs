@@ -131,6 +131,7 @@ impl Peer {
 
     /// Ends a handshake that succeeded.
     pub fn open(&self, caller: Caller) {
+        self.app.host.client_arrived(&caller);
         self.phase.replace(Phase::Open(caller));
     }
 
@@ -195,6 +196,7 @@ impl Peer {
             let window = RememberedWindow { turns, oldest };
             self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
         }
+        self.app.host.client_gone(&caller);
         for session in channels.iter().filter(|channel| names::reads_as_session(channel.as_str())) {
             self.app.host.client_left(&caller, session);
         }
