@@ -266,7 +266,7 @@ impl Reconnect<'_> {
                     format!(r#"{{"kind":"snapshot","channel":{name},"snapshot":{}}}"#, snapshot.json())
                 }
                 (Outcome::Snapshot, None) | (Outcome::Missing, _) => {
-                    return format!(r#"{{"kind":"missing","channel":{name}}}"#);
+                    format!(r#"{{"kind":"missing","channel":{name}}}"#)
                 }
             }
         });

@@ -106,3 +106,111 @@ fn page_in_replay(hub: &Hub, missed: &Missed, window: &mut Option<Window>, recor
     *window = after;
     Some(Envelope { frame, ..page }.json().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use bytestring::ByteString;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::events::memory::MemoryStore;
+    use crate::events::{Batch, EventLog, NewEvent, Origin, Rows};
+
+    const TITLE: &str = r#"{"type":"chat/titleChanged","title":"T"}"#;
+    const PAGE: &str = r#"{"type":"chat/turnsLoaded","turns":[]}"#;
+
+    fn event(channel: (&str, ChannelId), kind: Kind, action: &'static str) -> NewEvent {
+        NewEvent {
+            channel: channel.0.into(),
+            channel_id: channel.1,
+            kind,
+            at: 0,
+            principal: "root:test".into(),
+            origin: Some(Origin { client_id: "c".into(), client_seq: 7 }),
+            about: None,
+            action: Bytes::from_static(action.as_bytes()),
+        }
+    }
+
+    /// A store whose chat has these events, numbered from 1.
+    fn store(events: &[(Kind, &'static str)]) -> (MemoryStore, ChannelId) {
+        let store = MemoryStore::new().unwrap();
+        let id = store.new_channel_id();
+        let events = events.iter().map(|(kind, action)| event(("ahp-chat:/c", id), *kind, action)).collect();
+        store.append(&[Batch { events, rows: Vec::new() }]).unwrap();
+        (store, id)
+    }
+
+    /// A hub that widens every page to all turns.
+    fn hub() -> Arc<Hub> {
+        Hub::new(1, Arc::new(|page, _| Some((ByteString::from(&*page.frame), None))))
+    }
+
+    fn missed(id: ChannelId, last_seen: ServerSeq, oldest: Option<u64>) -> Missed {
+        let window = oldest.map(|oldest| Window { oldest });
+        Missed { alias: "alias".into(), channel: "ahp-chat:/c".into(), id, last_seen, window }
+    }
+
+    fn seqs(replay: &Replay) -> Vec<ServerSeq> {
+        replay.actions.iter().map(|(seq, _)| *seq).collect()
+    }
+
+    #[test]
+    fn what_was_missed_comes_under_the_name_of_the_client_and_ends_at_the_tail() {
+        let (store, id) = store(&[(Kind::Action, TITLE); 4]);
+        let replay = read(&store, &hub(), &missed(id, 1, None), 3, &mut 10_000).unwrap().unwrap();
+        assert_eq!(seqs(&replay), [2, 3]);
+        let envelope: Value = serde_json::from_str(&replay.actions[0].1).unwrap();
+        assert_eq!((envelope["channel"].as_str(), envelope["origin"]["clientSeq"].as_i64()), (Some("alias"), Some(7)));
+    }
+
+    #[test]
+    fn facts_of_the_host_are_no_part_of_a_replay() {
+        let (store, id) = store(&[(Kind::Host, r#"{"type":"host/x"}"#), (Kind::Action, TITLE)]);
+        let replay = read(&store, &hub(), &missed(id, 0, None), 2, &mut 10_000).unwrap().unwrap();
+        assert_eq!(seqs(&replay), [2]);
+    }
+
+    #[test]
+    fn a_replay_without_room_takes_none() {
+        let (store, id) = store(&[(Kind::Action, TITLE); 3]);
+        let mut room = 200;
+        assert!(read(&store, &hub(), &missed(id, 0, None), 3, &mut room).unwrap().is_none());
+        assert_eq!(room, 200);
+        assert!(read(&store, &hub(), &missed(id, 2, None), 3, &mut room).unwrap().is_some());
+        assert!(room < 200);
+    }
+
+    #[test]
+    fn a_client_that_is_ahead_gets_no_replay() {
+        let (store, id) = store(&[(Kind::Action, TITLE)]);
+        assert!(read(&store, &hub(), &missed(id, 9, None), 1, &mut 10_000).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_client_inside_a_folded_run_gets_no_replay_and_one_before_it_does() {
+        let (store, id) = store(&[(Kind::Action, TITLE)]);
+        let mut record = None;
+        let mut visit = |found| {
+            record = Some(found);
+            ControlFlow::Break(())
+        };
+        store.scan_channel(id, 0, 1, &mut visit).unwrap();
+        let folded = Record { seq: 9, covers_from: Some(5), ..record.unwrap() };
+        for (last_seen, is_inside) in [(4, false), (5, true), (8, true), (9, false)] {
+            assert_eq!(is_folded_over(&folded, last_seen), is_inside, "{last_seen}");
+        }
+    }
+
+    #[test]
+    fn pages_are_for_clients_with_a_window_alone() {
+        let (store, id) = store(&[(Kind::Action, PAGE)]);
+        let whole = read(&store, &hub(), &missed(id, 0, None), 1, &mut 10_000).unwrap().unwrap();
+        assert!(whole.actions.is_empty());
+        let windowed = read(&store, &hub(), &missed(id, 0, Some(40)), 1, &mut 10_000).unwrap().unwrap();
+        assert_eq!((seqs(&windowed), windowed.window), (vec![1], None));
+    }
+}
