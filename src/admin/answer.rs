@@ -9,8 +9,8 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 use serde_json::json;
 
-use super::{Admin, Worker};
 use super::inspect::BadFilter;
+use super::{Admin, Worker};
 use crate::access::Refused;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::router::Router;

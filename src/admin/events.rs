@@ -12,8 +12,8 @@ use futures_util::stream;
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, Reading, Scope};
-use super::query::Query;
 use super::live;
+use super::query::Query;
 use crate::actors::envelope::envelope_json;
 use crate::actors::router::Watch;
 use crate::events::{Channel, ChannelId, Record};
@@ -43,11 +43,13 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
 pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> HttpResponse {
     let store = Arc::clone(admin.host.store());
     let pages = stream::try_unfold((store, reading), move |(store, mut reading)| async move {
-        off_thread(move || loop {
-            match reading.next_page(&*store)? {
-                None => return Ok::<_, ApiFault>(None),
-                Some(records) if records.is_empty() => {}
-                Some(records) => return Ok(Some((render(&records), (store, reading)))),
+        off_thread(move || {
+            loop {
+                match reading.next_page(&*store)? {
+                    None => return Ok::<_, ApiFault>(None),
+                    Some(records) if records.is_empty() => {}
+                    Some(records) => return Ok(Some((render(&records), (store, reading)))),
+                }
             }
         })
         .await
@@ -56,10 +58,7 @@ pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> H
 }
 
 /// The channels of `uris`, `None` for all.
-async fn channels(
-    admin: &web::Data<Admin>,
-    uris: Vec<String>,
-) -> Result<Option<Vec<(Channel, ChannelId)>>, ApiFault> {
+async fn channels(admin: &web::Data<Admin>, uris: Vec<String>) -> Result<Option<Vec<(Channel, ChannelId)>>, ApiFault> {
     if uris.is_empty() {
         return Ok(None);
     }

@@ -54,7 +54,9 @@ impl Query {
     /// As [`Query::one`], and 400 for what is no number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiFault> {
         let Some(text) = self.one(name)? else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| ApiFault::bad_parameter(name, format!("\"{text}\" is not a number from 0 up")))
+        text.parse()
+            .map(Some)
+            .map_err(|_| ApiFault::bad_parameter(name, format!("\"{text}\" is not a number from 0 up")))
     }
 
     /// The value of `name` as `true` or `false`; absent is false.

@@ -113,7 +113,11 @@ fn show(seq: u64, place: &Place, environment: &Environment) -> Result<(), CliFau
         }
     };
     let mut out = Out::new(place.json, environment);
-    if out.json { out.object(&event)? } else { out.whole_event(&event)? }
+    if out.json {
+        out.object(&event)?
+    } else {
+        out.whole_event(&event)?
+    }
     out.flush()
 }
 
@@ -130,7 +134,11 @@ fn state(uri: &str, at: Option<u64>, place: &Place, environment: &Environment) -
         }
     };
     let mut out = Out::new(place.json, environment);
-    if out.json { out.object(&snapshot)? } else { out.state(&snapshot)? }
+    if out.json {
+        out.object(&snapshot)?
+    } else {
+        out.state(&snapshot)?
+    }
     out.flush()
 }
 
@@ -140,7 +148,11 @@ fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
         Reach::Directory(directory) => inspect::verify(&directory.store, &mut progress()),
     };
     let mut out = Out::new(place.json, environment);
-    if out.json { out.object(&verdict)? } else { out.verdict(&verdict)? }
+    if out.json {
+        out.object(&verdict)?
+    } else {
+        out.verdict(&verdict)?
+    }
     out.flush()?;
     if verdict.ok { Ok(()) } else { Err(CliFault::Said) }
 }
@@ -162,6 +174,10 @@ fn stats(place: &Place, environment: &Environment) -> Result<(), CliFault> {
         Reach::Directory(directory) => LogStats::of(&directory.store)?,
     };
     let mut out = Out::new(place.json, environment);
-    if out.json { out.object(&stats)? } else { out.stats(&stats)? }
+    if out.json {
+        out.object(&stats)?
+    } else {
+        out.stats(&stats)?
+    }
     out.flush()
 }

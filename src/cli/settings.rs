@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn interval_carries_its_time() {
-        let environment = Environment::of(&[("SCROLLBACK_DURABILITY", "interval"), ("SCROLLBACK_COMMIT_INTERVAL", "40ms")]);
+        let environment =
+            Environment::of(&[("SCROLLBACK_DURABILITY", "interval"), ("SCROLLBACK_COMMIT_INTERVAL", "40ms")]);
         let config = load(None, &environment, &[]).unwrap().config;
         assert_eq!(host(&config).durability, Durability::Interval(std::time::Duration::from_millis(40)));
     }

@@ -286,11 +286,19 @@ mod tests {
         assert_eq!(of_file("delta_window = \"2s\"").unwrap_err(), "FILE: delta_window: at most 1s");
         assert!(of_file("a = 1\nb = = 2").unwrap_err().starts_with("FILE: line 2: "));
         assert!(!of_file("a = 1\nb = = 2").unwrap_err().contains('\n'));
-        assert_eq!(of_file("[agents.codex]\npreset = \"codex\"").unwrap_err(), "FILE: agents.codex: not served by this version");
+        assert_eq!(
+            of_file("[agents.codex]\npreset = \"codex\"").unwrap_err(),
+            "FILE: agents.codex: not served by this version"
+        );
         let hidden = "\"delete\" is not served by this version: use \"hidden\"";
         assert_eq!(of_file("closed_chats = \"delete\"").unwrap_err(), format!("FILE: closed_chats: {hidden}"));
-        assert_eq!(of_file("disposed_sessions = \"delete\"").unwrap_err(), format!("FILE: disposed_sessions: {hidden}"));
-        assert!(of_file("durability = \"never\"").unwrap_err().starts_with("FILE: durability: unknown variant `never`"));
+        assert_eq!(
+            of_file("disposed_sessions = \"delete\"").unwrap_err(),
+            format!("FILE: disposed_sessions: {hidden}")
+        );
+        assert!(
+            of_file("durability = \"never\"").unwrap_err().starts_with("FILE: durability: unknown variant `never`")
+        );
     }
 
     #[test]

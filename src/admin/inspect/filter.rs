@@ -146,7 +146,11 @@ mod tests {
 
     #[test]
     fn all_conditions_hold_at_once() {
-        let raw = RawFilter { by: Some("user:ada".into()), since: Some("1970-01-01T00:00:05Z".into()), ..RawFilter::default() };
+        let raw = RawFilter {
+            by: Some("user:ada".into()),
+            since: Some("1970-01-01T00:00:05Z".into()),
+            ..RawFilter::default()
+        };
         let filter = filter(raw);
         assert!(filter.wants(&record("chat/delta", 5_000, "user:ada")));
         assert!(!filter.wants(&record("chat/delta", 4_999, "user:ada")));

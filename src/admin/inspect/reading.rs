@@ -35,10 +35,8 @@ pub(super) fn channel_row(store: &dyn Store, uri: &str) -> Result<Option<Channel
         return Ok(Some(ChannelRow { id: ChannelId::ROOT.0, kind: ChannelKind::Root, session: 0 }));
     }
     let Some(row) = store.get(Table::ChannelByUri, uri.as_bytes())? else { return Ok(None) };
-    let damaged = |error: serde_json::Error| LogFault::Damaged {
-        place: format!("the row of {uri}"),
-        problem: error.to_string(),
-    };
+    let damaged =
+        |error: serde_json::Error| LogFault::Damaged { place: format!("the row of {uri}"), problem: error.to_string() };
     serde_json::from_slice(&row).map(Some).map_err(damaged)
 }
 

@@ -21,7 +21,9 @@ pub struct Verdict {
 /// so far.
 pub fn verify(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Verdict {
     match checks::verify(store, progress) {
-        Ok(Verified { events, channels, checkpoints }) => Verdict { ok: true, events, channels, checkpoints, fault: None },
+        Ok(Verified { events, channels, checkpoints }) => {
+            Verdict { ok: true, events, channels, checkpoints, fault: None }
+        }
         Err(fault) => Verdict { fault: Some(words(&fault)), ..Verdict::default() },
     }
 }
