@@ -1,5 +1,8 @@
 //! The command line as scripts meet it: exit statuses, one-line messages, and what is printed.
 
+// A test may fail by panicking, and so may what only tests call.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
 mod command;
 
 use std::fs;
@@ -119,6 +122,25 @@ fn a_host_says_ready_once_and_ends_in_order_at_a_signal() {
     }
 }
 
+#[tokio::test]
+async fn a_host_that_stops_closes_its_sockets_with_1001_and_waits_for_nobody() {
+    use futures_util::StreamExt;
+    use tokio_tungstenite::connect_async;
+    use tokio_tungstenite::tungstenite::Message;
+
+    let home = home();
+    let host = Host::start(home.path(), &home.path().join("data"), &[]);
+    let url = format!("ws://127.0.0.1:{}/", host.port);
+    let (mut socket, _) = connect_async(&url).await.unwrap();
+    let (_unread, _) = connect_async(&url).await.unwrap();
+    let live = ureq::get(format!("{}/api/events", host.url())).header("Accept", "text/event-stream").call().unwrap();
+    let stopped = tokio::task::spawn_blocking(move || host.stop("TERM"));
+    let Some(Ok(Message::Close(Some(close)))) = socket.next().await else { panic!("no close frame") };
+    assert_eq!(u16::from(close.code), 1001);
+    assert_eq!(stopped.await.unwrap(), (0, String::new()));
+    drop(live);
+}
+
 #[test]
 fn the_secret_is_another_one_at_each_start() {
     let home = home();
@@ -144,7 +166,7 @@ fn verbs_print(home: &TempDir, place: &[&str]) {
         "principal": "user:ada", "origin": {"clientId": "client \"one\"", "clientSeq": 7}, "bytes": 56,
         "action": {"type": "root/activeSessionsChanged", "activeSessions": 4},
     });
-    assert_eq!(lines(&["show", "4"]), [third.clone()]);
+    assert_eq!(lines(&["show", "4"])[0], third);
     assert_eq!(lines(&["list", "--limit", "4"])[3], third);
     let first = &lines(&["show", "1"])[0];
     assert_eq!((&first["type"], &first["principal"]), (&json!("host/rootCreated"), &json!("host")));
