@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use actix::Addr;
 use ahp_types::actions::StateAction;
@@ -97,12 +99,25 @@ pub struct ChatCell {
     unsaved: Unsaved,
     /// Ids that were used by batches on their way, with their kind.
     used: Vec<(u8, String)>,
+    /// Batches on their way.
+    on_the_way: usize,
+    /// When the chat was last used.
+    pub last_used: Instant,
 }
 
 impl ChatCell {
     /// A chat as a replay gives it.
     pub fn new(id: ChannelId, channel: Channel, fold: ChatFold, unsaved: Unsaved) -> Self {
-        Self { id, channel, fold, undurable: VecDeque::new(), unsaved, used: Vec::new() }
+        Self {
+            id,
+            channel,
+            fold,
+            undurable: VecDeque::new(),
+            unsaved,
+            used: Vec::new(),
+            on_the_way: 0,
+            last_used: Instant::now(),
+        }
     }
 
     /// A finished turn, from memory while its row is on its way, else from the store.
@@ -131,6 +146,12 @@ impl ChatCell {
             self.undurable.pop_front();
         }
         self.used.drain(..used.min(self.used.len()));
+        self.on_the_way = self.on_the_way.saturating_sub(1);
+    }
+
+    /// Whether all that was recorded is on disk.
+    pub fn is_settled(&self) -> bool {
+        self.on_the_way == 0 && self.undurable.is_empty()
     }
 }
 
@@ -149,6 +170,8 @@ pub struct SessionCore {
     unsaved: Unsaved,
     /// Client actions of batches on their way, by fingerprint, with their connections.
     dispatched: VecDeque<([u8; 16], u64)>,
+    /// Batches on their way.
+    on_the_way: Arc<AtomicUsize>,
 }
 
 /// How many client actions are remembered besides the store.
@@ -177,6 +200,7 @@ impl SessionCore {
             listed,
             unsaved,
             dispatched: VecDeque::new(),
+            on_the_way: Arc::default(),
         }
     }
 
@@ -230,6 +254,11 @@ impl SessionCore {
         chat.unsaved = Unsaved::default();
         let value = Bytes::from(chat.fold.to_checkpoint());
         self.lane.append(checkpoint(chat.id, value));
+    }
+
+    /// Whether all that was recorded is on disk.
+    pub fn is_settled(&self) -> bool {
+        self.on_the_way.load(Ordering::Acquire) == 0
     }
 
     /// Whether anything was recorded since the session's fold was saved.
@@ -412,6 +441,7 @@ impl Recording<'_> {
                 cell.unsaved = Unsaved::default();
                 chat_checkpoint = Some(checkpoint(cell.id, Bytes::from(cell.fold.to_checkpoint())));
             }
+            cell.on_the_way += 1;
             told = Some(address.clone());
         }
         let weight = self.batch.weight();
@@ -425,7 +455,9 @@ impl Recording<'_> {
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
             shared: Arc::clone(&self.core.shared),
+            on_the_way: Arc::clone(&self.core.on_the_way),
         };
+        self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
         self.core.lane.append(batch);
         if let Some(batch) = chat_checkpoint {
@@ -481,10 +513,12 @@ struct After {
     session: Addr<SessionActor>,
     generation: u64,
     shared: Arc<Shared>,
+    on_the_way: Arc<AtomicUsize>,
 }
 
 impl After {
     fn run(self, place: Result<Place, Lost>) {
+        self.on_the_way.fetch_sub(1, Ordering::AcqRel);
         match place {
             Ok(_) => {
                 for note in &self.notes {

@@ -57,6 +57,11 @@ pub fn echo(channel: &str, seq: ServerSeq, origin: &Origin, action: &[u8]) -> By
     frame(channel, seq, Some(origin), action, None)
 }
 
+/// The frame of an event of the host with this number, its action written for one connection.
+pub fn echo_like(channel: &str, seq: ServerSeq, action: &str) -> ByteString {
+    frame(channel, seq, None, action.as_bytes(), None)
+}
+
 /// The AHP envelope of a stored event, spliced without serialising its action again.
 pub fn envelope_json(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8]) -> String {
     envelope_of(&frame(channel, seq, origin, action, None)).to_owned()

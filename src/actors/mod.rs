@@ -6,9 +6,17 @@
 //! same lane and leaves only when every batch before it is durable.
 
 pub mod agent;
+pub mod chat;
+pub mod clients;
 pub mod command;
 pub mod connection;
+pub mod core;
 pub mod envelope;
 pub mod host;
+pub mod registry;
+pub mod rejection;
+pub mod root;
 pub mod router;
+pub mod session;
+pub mod shared;
 pub mod writer;

@@ -195,7 +195,12 @@ impl Registry {
     ///
     /// # Errors
     /// [`FoldFault`] when the store cannot be read.
-    pub fn reserve(&self, uri: &str, kind: ChannelKind, session: Option<ChannelId>) -> Result<Option<ChannelId>, FoldFault> {
+    pub fn reserve(
+        &self,
+        uri: &str,
+        kind: ChannelKind,
+        session: Option<ChannelId>,
+    ) -> Result<Option<ChannelId>, FoldFault> {
         let Some(shared) = self.shared() else { return Ok(None) };
         let mut table = self.table();
         if table.pending.contains_key(uri) || catalogue::channel(shared.store.as_ref(), uri)?.is_some() {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, Context, Handler, Message};
 use ahp_types::actions::{RootActiveSessionsChangedAction, RootAgentsChangedAction, StateAction};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ConfigPropertySchema, ConfigSchema, RootConfigState, RootState};
@@ -41,12 +41,23 @@ pub const AGENT_EXTRAS: &str = "scrollback.agents";
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum RootMessage {
-    Dispatch { client: ClientAction, action: Box<Action> },
-    Subscribe { caller: Caller, alias: Channel, then: OnSnapshot },
+    Dispatch {
+        client: ClientAction,
+        action: Box<Action>,
+    },
+    Subscribe {
+        caller: Caller,
+        alias: Channel,
+        then: OnSnapshot,
+    },
     /// Sessions came or went.
-    SessionsChanged { by: i64 },
+    SessionsChanged {
+        by: i64,
+    },
     /// A batch was lost.
-    Lost { generation: u64 },
+    Lost {
+        generation: u64,
+    },
     /// Ends when everything before was handed to the lane.
     Stop,
 }
@@ -91,7 +102,9 @@ impl RootActor {
             self.say(StateAction::RootAgentsChanged(RootAgentsChangedAction { agents: want.agents }));
         }
         // What AHP has no field for has no action either: a change of it begins the root's state anew, with what it holds.
-        if self.fold.state.meta != want.meta || self.fold.state.config.as_ref().map(|c| &c.schema) != want.config.as_ref().map(|c| &c.schema) {
+        if self.fold.state.meta != want.meta
+            || self.fold.state.config.as_ref().map(|c| &c.schema) != want.config.as_ref().map(|c| &c.schema)
+        {
             self.fold.state.meta = want.meta;
             let values = self.fold.state.config.take().map(|config| config.values).unwrap_or_default();
             self.fold.state.config = want.config.map(|config| RootConfigState { values, ..config });
@@ -218,7 +231,8 @@ impl RootActor {
             Box::new(move |place| match place {
                 Ok(place) => {
                     let from_seq = place.channel_seq;
-                    let subscription = Subscription { channel: Channel::root(), alias: alias.clone(), from_seq, window: None };
+                    let subscription =
+                        Subscription { channel: Channel::root(), alias: alias.clone(), from_seq, window: None };
                     let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
                     connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
                 }
@@ -273,8 +287,7 @@ impl Handler<RootMessage> for RootActor {
 }
 
 fn first_state(agents: &[Arc<dyn Agent>]) -> RootState {
-    let extras: JsonObject =
-        agents.iter().map(|agent| (agent.provider().to_owned(), json!(agent.extras()))).collect();
+    let extras: JsonObject = agents.iter().map(|agent| (agent.provider().to_owned(), json!(agent.extras()))).collect();
     let mut meta = JsonObject::new();
     meta.insert(AGENT_EXTRAS.into(), Value::Object(extras));
     RootState {

@@ -1,6 +1,6 @@
 //! What all actors of a host share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use actix::Addr;
@@ -32,6 +32,8 @@ pub struct Shared {
     pub stopping: AtomicBool,
     /// Agent processes that are up.
     pub processes: AtomicU64,
+    /// Actors of sessions and chats that hold memory now.
+    pub actors: AtomicUsize,
 }
 
 impl Shared {

@@ -45,9 +45,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
             unchanged(state.title == change.title)
         }
         StateAction::SessionIsReadChanged(change) => unchanged(flag(SessionStatus::IsRead, change.is_read)),
-        StateAction::SessionIsArchivedChanged(change) => {
-            unchanged(flag(SessionStatus::IsArchived, change.is_archived))
-        }
+        StateAction::SessionIsArchivedChanged(change) => unchanged(flag(SessionStatus::IsArchived, change.is_archived)),
         StateAction::SessionConfigChanged(change) => {
             let Some(config) = &state.config else {
                 return Err(Rejection::new(Code::Malformed, "the session has no configuration"));
@@ -75,9 +73,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
         | StateAction::SessionCustomizationToggled(_)
         | StateAction::SessionMcpServerStartRequested(_)
         | StateAction::SessionMcpServerStopRequested(_)
-        | StateAction::SessionMcpServerBackgroundRequested(_) => {
-            Err(Rejection::unsupported(&type_of(&action.bytes)))
-        }
+        | StateAction::SessionMcpServerBackgroundRequested(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a session's channel")),
     }
 }

@@ -132,9 +132,11 @@ impl SessionActor {
             return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
         }
         check_chat_uri(&command.chat)?;
-        let outside = command.working_directories.iter().flatten().find(|directory| {
-            !state.working_directories.iter().flatten().any(|allowed| allowed == *directory)
-        });
+        let outside = command
+            .working_directories
+            .iter()
+            .flatten()
+            .find(|directory| !state.working_directories.iter().flatten().any(|allowed| allowed == *directory));
         match outside {
             Some(directory) => Err(invalid("bad-directory", format!("{directory} is not a directory of the session"))),
             None => Ok(()),

@@ -67,6 +67,7 @@ impl SessionActor {
                 }
                 let unsaved = Unsaved::after_replay(at.since_checkpoint);
                 core.borrow_mut().reload(at.fold, unsaved, listed);
+                ctx.run_later(super::RETRY, |actor, _| actor.wake_running());
             }
             // A session whose creation was lost: it never was.
             Ok(None) => {
@@ -78,6 +79,20 @@ impl SessionActor {
                 core.borrow_mut().lane.reopen();
                 self.core = None;
             }
+        }
+    }
+
+    /// Wakes the chats whose turns nobody works on, so that these get their endings.
+    fn wake_running(&mut self) {
+        let Some(core) = self.core.clone() else { return };
+        let in_progress = ahp_types::state::SessionStatus::InProgress.bits();
+        let running: Vec<Channel> = {
+            let core = core.borrow();
+            let chats = core.fold.state.chats.iter().filter(|chat| chat.status & in_progress != 0);
+            chats.map(|chat| Channel::from(chat.resource.as_str())).collect()
+        };
+        for chat in running {
+            self.chat(&core, &chat);
         }
     }
 

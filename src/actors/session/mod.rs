@@ -13,11 +13,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
 
 pub use actions::{check_value, not_for_this_channel, title};
+
+use ahp_types::actions::StateAction;
 
 use super::chat::{ChatActor, ChatMessage};
 use super::command::{Refusal, RefusalKind, Reply};
@@ -41,30 +44,69 @@ pub enum Boot {
     Load,
 }
 
+/// How long the host waits before it ends turns that a loss interrupted.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What a session is told.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum SessionMessage {
     /// A client's action on the session's channel or on one of its chats'.
-    Dispatch { channel: Channel, client: ClientAction, action: Box<Action> },
+    Dispatch {
+        channel: Channel,
+        client: ClientAction,
+        action: Box<Action>,
+    },
     /// A snapshot and the subscription that comes with it.
-    Subscribe { channel: Channel, alias: Channel, caller: Caller, turns: Option<u64>, then: OnSnapshot },
-    CreateChat { caller: Caller, command: Box<CreateChat>, reply: Reply },
-    DisposeChat { caller: Caller, chat: Channel, reply: Reply },
-    DisposeSession { caller: Caller, reply: Reply },
-    FetchTurns { caller: Caller, chat: Channel, cursor: Option<String>, window: Option<Window>, reply: Reply },
+    Subscribe {
+        channel: Channel,
+        alias: Channel,
+        caller: Caller,
+        turns: Option<u64>,
+        then: OnSnapshot,
+    },
+    CreateChat {
+        caller: Caller,
+        command: Box<CreateChat>,
+        reply: Reply,
+    },
+    DisposeChat {
+        caller: Caller,
+        chat: Channel,
+        reply: Reply,
+    },
+    DisposeSession {
+        caller: Caller,
+        reply: Reply,
+    },
+    FetchTurns {
+        caller: Caller,
+        chat: Channel,
+        cursor: Option<String>,
+        window: Option<Window>,
+        reply: Reply,
+    },
     /// A client is gone from this session: its entry goes after the grace time.
-    ClientLeft { client_id: Arc<str>, connection: u64 },
+    ClientLeft {
+        client_id: Arc<str>,
+        connection: u64,
+    },
     /// Wakes the chat, so that a turn that was interrupted gets its ending.
-    Recover { chat: Channel },
+    Recover {
+        chat: Channel,
+    },
     /// A batch of this generation was lost.
-    Lost { generation: u64 },
+    Lost {
+        generation: u64,
+    },
     /// A chat's actor panicked.
     ChatPanicked,
     /// Everything that is to be kept is written down, and the actor ends.
     Stop,
     /// For tests: panic in a handler of this chat.
-    Panic { chat: Channel },
+    Panic {
+        chat: Channel,
+    },
 }
 
 impl SessionMessage {
@@ -117,6 +159,7 @@ impl Actor for SessionActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(MAILBOX);
+        self.shared.actors.fetch_add(1, Ordering::AcqRel);
         match self.boot.take() {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
                 self.create(&caller, *command, uri, chat, reply, ctx);
@@ -130,6 +173,7 @@ impl Actor for SessionActor {
 
 impl Drop for SessionActor {
     fn drop(&mut self) {
+        self.shared.actors.fetch_sub(1, Ordering::AcqRel);
         // Chats of a session that panicked hold its old folds: they must not go on.
         if std::thread::panicking() {
             for chat in self.chats.values() {
@@ -192,11 +236,11 @@ impl Handler<SessionMessage> for SessionActor {
 
 impl SessionMessage {
     fn refuse_unreadable(self, shared: &Shared) {
-        let text = "the session cannot be read from the log: see the host's own log";
-        let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", text);
+        const TEXT: &str = "the session cannot be read from the log: see the host's own log";
+        let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);
         match self {
             SessionMessage::Dispatch { client, .. } => {
-                reject_at(&client, shared.writer.handed_over(), &Rejection::new(Code::LogUnavailable, text));
+                reject_at(&client, shared.writer.handed_over(), &Rejection::new(Code::LogUnavailable, TEXT));
             }
             SessionMessage::Subscribe { caller, then, .. } => {
                 caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
@@ -310,7 +354,12 @@ impl SessionActor {
             }
         }
         if channel == core.borrow().channel {
-            return actions::dispatch(&mut core.borrow_mut(), client, action);
+            let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            actions::dispatch(&mut core.borrow_mut(), client, action);
+            if configures {
+                self.chats.values().for_each(|chat| chat.do_send(ChatMessage::Configured));
+            }
+            return;
         }
         if let Some(chat) = self.chat(core, &channel) {
             chat.do_send(ChatMessage::Dispatch { client, action: Box::new(action) });

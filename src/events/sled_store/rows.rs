@@ -4,7 +4,7 @@
 //! instead. A scan reads in chunks: each chunk is of one moment, and the lock is not held while rows are visited.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::{PoisonError, RwLockReadGuard};
 
 use bytes::Bytes;

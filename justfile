@@ -1,0 +1,50 @@
+# The chores of this repository. `just` lists them; `just check` is what a change has to pass.
+
+# Lists the recipes.
+default:
+    @just --list --unsorted
+
+# All that must hold before a change is merged: format, lints, tests, dependencies, spelling.
+check: fmt lint test deny typos
+
+# The format, changing nothing.
+fmt:
+    cargo fmt --all -- --check
+
+# Clippy over library, binary, tests, benches and examples; a warning is an error.
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
+
+# Every test, doc tests too. Installs cargo-nextest where it is missing.
+test:
+    sh scripts/test.sh
+
+# Licences, sources and bans of every dependency, and advisories where their database can be reached.
+deny:
+    cargo deny --locked check bans licenses sources
+    @if cargo deny fetch >/dev/null 2>&1; then cargo deny --locked check advisories; \
+    else echo "deny: the advisory database could not be fetched; advisories were NOT checked"; fi
+
+# Spelling.
+typos:
+    typos
+
+# Criterion benchmarks. `just bench append` runs those whose name has it.
+bench *FILTER:
+    cargo bench --locked --bench '*' -- {{FILTER}}
+
+# The load run; prints JSON.
+load *ARGS:
+    cargo run --locked --release --example load -- {{ARGS}}
+
+# Kills a writer at random moments and reopens its store.
+crash *ARGS:
+    cargo nextest run --locked --profile ci -E 'test(killed)' {{ARGS}}
+
+# Cuts the power under the store, 50 times, and under sled without fdatasync, which must lose. Needs root.
+powercut *ARGS:
+    cargo run --locked --release --example powercut -- {{ARGS}}
+
+# Writes the frozen fixtures of the stored formats anew. Only for a format that was never released.
+fixtures:
+    cargo run --locked --example fixtures

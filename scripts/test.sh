@@ -1,0 +1,36 @@
+#!/bin/sh
+# Runs every test of the repository, from any working directory, as root or not.
+#
+# Installs what the tests need where it is missing: cargo-nextest. The power-cut check (`just powercut`) needs more,
+# root among it, and is not run here. Arguments are handed to nextest: `sh scripts/test.sh rewind` runs the tests
+# whose name has "rewind".
+set -eu
+
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "test.sh: $*"; }
+
+# cargo installs into a folder that is not on everybody's PATH.
+PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
+export PATH
+
+if ! command -v cargo >/dev/null 2>&1; then
+    say "cargo is not installed; see rust-toolchain.toml for the version that is needed" >&2
+    exit 1
+fi
+
+if cargo nextest --version >/dev/null 2>&1; then
+    say "$(cargo nextest --version 2>/dev/null | head -n 1)"
+else
+    say "cargo-nextest is missing; installing it (some minutes)"
+    cargo install --locked cargo-nextest
+fi
+
+# Doc tests first, so that the run closes on nextest's own summary.
+if [ $# -eq 0 ]; then
+    say "doc tests"
+    cargo test --locked --doc
+fi
+
+say "library, binary and integration tests"
+cargo nextest run --locked --profile ci --lib --bins --tests "$@"

@@ -1,0 +1,64 @@
+//! Drafts, titles, and the marks "read" and "archived": durable at once, whatever runs, and no agent is woken.
+
+use ahp_types::actions::{ChatDraftChangedAction, StateAction};
+use ahp_types::state::{MessageKind, SessionStatus};
+use serde_json::Value;
+
+use super::turn_started::session_title;
+use super::{Entry, Verdict, View};
+use crate::actors::chat::message;
+use crate::actors::rejection::{Code, Rejection};
+use crate::actors::session;
+use crate::projections::action::Action;
+
+fn has_flag(view: &View<'_>, flag: SessionStatus) -> bool {
+    view.chat().status & flag.bits() != 0
+}
+
+/// `chat/isReadChanged`.
+pub fn is_read(view: &View<'_>, wanted: bool, action: Action) -> Verdict {
+    Verdict::unless(has_flag(view, SessionStatus::IsRead) == wanted, action)
+}
+
+/// `chat/isArchivedChanged`.
+pub fn is_archived(view: &View<'_>, wanted: bool, action: Action) -> Verdict {
+    Verdict::unless(has_flag(view, SessionStatus::IsArchived) == wanted, action)
+}
+
+/// `session/titleChanged` on a chat's channel: the chat's name.
+pub fn title(view: &View<'_>, title: &str, action: Action) -> Result<Verdict, Rejection> {
+    session::title(title)?;
+    if view.chat().title == title {
+        return Ok(Verdict::Nothing);
+    }
+    let mut entries = vec![Entry::Client(action)];
+    entries.extend(session_title(view.core, view.cell, title));
+    Ok(Verdict::with(entries, Vec::new()))
+}
+
+/// `chat/draftChanged`: refused for its size alone, never for what the session is doing.
+pub fn draft(view: &View<'_>, change: &ChatDraftChangedAction, action: &Action) -> Result<Verdict, Rejection> {
+    if let Some(draft) = &change.draft {
+        if draft.origin.kind != MessageKind::User {
+            return Err(Rejection::new(Code::Malformed, "a draft is of origin user"));
+        }
+        let limit = view.core.shared.settings.max_message_text;
+        if draft.text.len() > limit {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "message_text").increment(1);
+            let text = format!("the draft has {} bytes, at most {limit} are kept", draft.text.len());
+            return Err(Rejection::new(Code::LimitExceeded, text));
+        }
+        message::check(draft, limit)?;
+    }
+    let mut value: Value =
+        serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
+    if let Some(draft) = value.get_mut("draft") {
+        message::clean(draft);
+    }
+    let cleaned = Action::from_json(value)?;
+    let unchanged = match &cleaned.decoded {
+        StateAction::ChatDraftChanged(cleaned) => cleaned.draft == view.chat().draft,
+        _ => false,
+    };
+    Ok(Verdict::unless(unchanged, cleaned))
+}

@@ -1,0 +1,171 @@
+//! What becomes of a client's action on a chat's channel: one file for each kind of wish.
+//!
+//! Pure: a decision reads the folds and what came in with the command, writes nothing and asks no clock. What it returns is
+//! recorded as one batch.
+
+pub mod inputs;
+pub mod marks;
+pub mod pending;
+pub mod tools;
+pub mod turn_cancelled;
+pub mod turn_started;
+
+use std::collections::HashMap;
+
+use ahp_types::actions::StateAction;
+use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, SessionLifecycle, ToolCallResult};
+
+use crate::actors::agent::ToolDecision;
+use crate::actors::core::{ChatCell, ClientAction, SessionCore};
+use crate::actors::rejection::{Code, Rejection};
+use crate::actors::session::not_for_this_channel;
+use crate::clock::Millis;
+use crate::projections::action::{Action, type_of};
+use crate::projections::fact::Fact;
+
+/// What a decision may look at.
+pub struct View<'a> {
+    pub core: &'a SessionCore,
+    pub cell: &'a ChatCell,
+    pub client: &'a ClientAction,
+    /// Now, by the host's clock.
+    pub at: Millis,
+}
+
+impl View<'_> {
+    /// The state of the chat.
+    pub fn chat(&self) -> &ahp_types::state::ChatState {
+        &self.cell.fold.state
+    }
+
+    /// The id of the running turn.
+    pub fn active(&self) -> Option<&str> {
+        self.chat().active_turn.as_ref().map(|turn| turn.id.as_str())
+    }
+}
+
+/// One event of a decision.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// The client's own action, on the chat's channel, as it was accepted.
+    Client(Action),
+    /// The host's, on the chat's channel.
+    Host(StateAction),
+    /// A page of older turns, as the log keeps it.
+    Fetched(Action),
+    /// The host's, on the session's channel.
+    Session(StateAction),
+    /// A fact of the host about the chat.
+    Fact(Fact),
+    /// A fact of the host about the session.
+    SessionFact(Fact),
+}
+
+/// What the agent is told once a decision is durable.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// The turn begins.
+    Prompt { turn_id: String },
+    /// The turn is over.
+    Cancel { turn_id: String },
+    /// Somebody decided about a tool call.
+    Decide { tool_call_id: String, decision: ToolDecision },
+    /// Somebody answered a question.
+    Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// A client's tool answered.
+    ClientToolDone { tool_call_id: String, result: ToolCallResult },
+}
+
+/// What becomes of an action.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is accepted and changes nothing: its sender alone hears it.
+    Nothing,
+    Record {
+        entries: Vec<Entry>,
+        effects: Vec<Effect>,
+        /// Whether the running turn ends with it, so that text which follows begins a new part.
+        ends_turn: bool,
+    },
+}
+
+impl Verdict {
+    /// The client's action alone.
+    pub fn accept(action: Action) -> Self {
+        Self::with(vec![Entry::Client(action)], Vec::new())
+    }
+
+    /// Entries and what follows them.
+    pub fn with(entries: Vec<Entry>, effects: Vec<Effect>) -> Self {
+        Self::Record { entries, effects, ends_turn: false }
+    }
+
+    /// The action, unless it changes nothing.
+    pub fn unless(unchanged: bool, action: Action) -> Self {
+        if unchanged { Self::Nothing } else { Self::accept(action) }
+    }
+}
+
+/// Decides.
+///
+/// # Errors
+/// The [`Rejection`] that its sender hears.
+pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
+    let hidden = view.chat().interactivity == Some(ChatInteractivity::Hidden);
+    if hidden {
+        return Err(Rejection::new(Code::ReadOnly, "the chat takes no actions of clients"));
+    }
+    match &action.decoded {
+        StateAction::ChatTurnStarted(_)
+        | StateAction::ChatPendingMessageSet(_)
+        | StateAction::ChatPendingMessageRemoved(_)
+        | StateAction::ChatQueuedMessagesReordered(_)
+        | StateAction::ChatDraftChanged(_)
+        | StateAction::SessionTitleChanged(_) => writable(view)?,
+        _ => {}
+    }
+    match action.decoded.clone() {
+        StateAction::ChatTurnStarted(started) => turn_started::decide(view, &started, &action),
+        StateAction::ChatTurnCancelled(cancel) => turn_cancelled::decide(view, &cancel, &action),
+        StateAction::ChatToolCallConfirmed(decision) => tools::confirmed(view, decision, action),
+        StateAction::ChatToolCallResultConfirmed(decision) => tools::result_confirmed(view, &decision, action),
+        StateAction::ChatToolCallComplete(done) => tools::complete(view, done, action),
+        StateAction::ChatToolCallContentChanged(content) => tools::content(view, &content, action),
+        StateAction::ChatInputAnswerChanged(change) => inputs::answer_changed(view, &change, action),
+        StateAction::ChatInputCompleted(completed) => inputs::completed(view, completed, action),
+        StateAction::ChatPendingMessageSet(set) => pending::set(view, &set, &action),
+        StateAction::ChatPendingMessageRemoved(removed) => pending::removed(view, &removed, action),
+        StateAction::ChatQueuedMessagesReordered(order) => pending::reordered(view, &order),
+        StateAction::ChatDraftChanged(draft) => marks::draft(view, &draft, &action),
+        StateAction::ChatIsReadChanged(change) => Ok(marks::is_read(view, change.is_read, action)),
+        StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
+        StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
+        StateAction::ChatTurnResume(_)
+        | StateAction::ChatTruncated(_)
+        | StateAction::ChatWorkingDirectorySet(_)
+        | StateAction::ChatWorkingDirectoryRemoved(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
+        _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
+    }
+}
+
+/// A chat that people may write in, in a session that is ready.
+fn writable(view: &View<'_>) -> Result<(), Rejection> {
+    if view.chat().interactivity == Some(ChatInteractivity::ReadOnly) {
+        return Err(Rejection::new(
+            Code::ReadOnly,
+            "the chat belongs to an agent: it can be read, answered and stopped",
+        ));
+    }
+    Ok(())
+}
+
+/// A session whose chats take turns.
+///
+/// # Errors
+/// [`Code::NotReady`].
+pub fn ready(core: &SessionCore) -> Result<(), Rejection> {
+    match core.fold.state.lifecycle {
+        SessionLifecycle::Ready => Ok(()),
+        _ => Err(Rejection::new(Code::NotReady, "the session is not ready")),
+    }
+}

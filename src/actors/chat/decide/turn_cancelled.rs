@@ -1,0 +1,29 @@
+//! `chat/turnCancelled`: somebody stops the running turn.
+//!
+//! The turn is over at once, whatever its agent does: late output goes nowhere. A queue with messages pauses.
+
+use ahp_types::actions::{ChatTurnCancelledAction, StateAction};
+
+use super::{Effect, Entry, Verdict, View};
+use crate::actors::chat::ending;
+use crate::actors::rejection::{Code, Rejection};
+use crate::projections::action::Action;
+
+/// Decides. The duration is the host's, not the client's.
+pub fn decide(view: &View<'_>, cancel: &ChatTurnCancelledAction, action: &Action) -> Result<Verdict, Rejection> {
+    if view.active() != Some(cancel.turn_id.as_str()) {
+        return Err(Rejection::new(Code::NoActiveTurn, format!("turn {} is not running", cancel.turn_id)));
+    }
+    let mut value: serde_json::Value =
+        serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
+    if let Some(object) = value.as_object_mut() {
+        object.insert("duration".into(), ending::duration(&view.cell.fold, view.at).into());
+    }
+    let action = Action::from_json(value)?;
+    debug_assert!(matches!(action.decoded, StateAction::ChatTurnCancelled(_)));
+    let (after, _) = ending::after(view.core, view.cell, false, view.at);
+    let mut entries = vec![Entry::Client(action)];
+    entries.extend(after);
+    let effects = vec![Effect::Cancel { turn_id: cancel.turn_id.clone() }];
+    Ok(Verdict::Record { entries, effects, ends_turn: true })
+}

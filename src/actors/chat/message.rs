@@ -1,0 +1,136 @@
+//! A message as it is accepted: who sent it, what it may carry, and what its agent is given of it.
+
+use ahp_types::state::{Message, MessageAttachment, MessageKind};
+use serde_json::{Value, json};
+
+use crate::actors::agent::PromptBlock;
+use crate::actors::rejection::{Code, Rejection};
+
+/// The key of a message's `_meta` that says who sent it.
+pub const SENDER: &str = "scrollback.sender";
+/// What keys of ours begin with.
+const OURS: &str = "scrollback.";
+/// The longest name that a chat gets from its first message, in Unicode characters.
+const NAME_LENGTH: usize = 60;
+
+/// The JSON of a message, when it is one.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn parse_message(json: &str) -> Result<Value, String> {
+    let value: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    serde_json::from_value::<Message>(value.clone()).map_err(|e| e.to_string())?;
+    Ok(value)
+}
+
+/// Writes into `message` who sent it; what a client wrote under our keys is gone.
+pub fn sign(message: &mut Value, principal: &str) {
+    clean(message);
+    let Some(message) = message.as_object_mut() else { return };
+    let meta = message.entry("_meta").or_insert_with(|| json!({}));
+    if !meta.is_object() {
+        *meta = json!({});
+    }
+    if let Some(meta) = meta.as_object_mut() {
+        meta.insert(SENDER.into(), Value::from(principal));
+    }
+}
+
+/// Removes our keys from what a client sent.
+pub fn clean(message: &mut Value) {
+    if let Some(meta) = message.get_mut("_meta").and_then(Value::as_object_mut) {
+        meta.retain(|key, _| !key.starts_with(OURS));
+    }
+}
+
+/// Checks a message that a client sends: its author, its length and its attachments.
+///
+/// # Errors
+/// [`Code::Malformed`], [`Code::LimitExceeded`], or [`Code::Unsupported`] for attachments that this version cannot keep.
+pub fn check(message: &Message, max_text: usize) -> Result<(), Rejection> {
+    if message.origin.kind != MessageKind::User {
+        return Err(Rejection::new(Code::Malformed, "a client sends messages of origin user alone"));
+    }
+    if message.text.len() > max_text {
+        metrics::counter!("scrollback_limit_met_total", "limit" => "message_text").increment(1);
+        let text = format!("the text has {} bytes, at most {max_text} are taken", message.text.len());
+        return Err(Rejection::new(Code::LimitExceeded, text));
+    }
+    for attachment in message.attachments.iter().flatten() {
+        match attachment {
+            MessageAttachment::EmbeddedResource(_) => {
+                return Err(Rejection::unsupported("an attachment with its bytes in the message"));
+            }
+            MessageAttachment::Chat(_) => return Err(Rejection::unsupported("an attachment that names a chat")),
+            MessageAttachment::Unknown(_) => {
+                return Err(Rejection::new(
+                    Code::BadAttachment,
+                    "an attachment of no known kind, or without its fields",
+                ));
+            }
+            MessageAttachment::Simple(_) | MessageAttachment::Resource(_) | MessageAttachment::Annotations(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The name that a chat gets from its first message; `None` when there is nothing to name it by.
+pub fn name(message: &Message) -> Option<String> {
+    let words: Vec<&str> = message.text.split_whitespace().collect();
+    let text = if words.is_empty() { first_label(message)? } else { words.join(" ") };
+    let name: String = text.chars().take(NAME_LENGTH).collect();
+    let name = name.trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+fn first_label(message: &Message) -> Option<String> {
+    let value = serde_json::to_value(message.attachments.as_ref()?.first()?).ok()?;
+    let label = value.get("label")?.as_str()?;
+    Some(label.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The message as the agent is given it.
+pub fn blocks(message: &Message) -> Vec<PromptBlock> {
+    let mut blocks = vec![PromptBlock::Text { text: message.text.clone() }];
+    for attachment in message.attachments.iter().flatten() {
+        match attachment {
+            MessageAttachment::Resource(resource) => blocks.push(PromptBlock::ResourceLink {
+                uri: resource.uri.clone(),
+                name: resource.label.clone(),
+                mime_type: resource.content_type.clone(),
+            }),
+            MessageAttachment::Simple(simple) => {
+                if let Some(text) = &simple.model_representation {
+                    blocks.push(PromptBlock::Text { text: text.clone() });
+                }
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        serde_json::from_value(json!({ "text": text, "origin": { "kind": "user" } })).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_the_first_sixty_characters_with_white_space_folded() {
+        assert_eq!(name(&message("  fix\n\tthe   bug ")).as_deref(), Some("fix the bug"));
+        let long = "ä".repeat(80);
+        assert_eq!(name(&message(&long)).unwrap().chars().count(), 60);
+        assert_eq!(name(&message(" \n ")), None);
+    }
+
+    #[test]
+    fn what_a_client_writes_under_our_keys_is_replaced() {
+        let mut sent = json!({ "text": "x", "origin": { "kind": "user" },
+            "_meta": { "scrollback.sender": "root:me", "scrollback.other": 1, "theirs": 2 } });
+        sign(&mut sent, "user:ada");
+        assert_eq!(sent["_meta"], json!({ "scrollback.sender": "user:ada", "theirs": 2 }));
+    }
+}

@@ -1,0 +1,358 @@
+//! The actor of a chat: it decides on its clients' actions, hands prompts to its agent, and makes events of what the
+//! agent says.
+//!
+//! decide, append, apply, publish, act: a decision is pure and synchronous; its events are applied and queued in the same
+//! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
+//! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
+
+pub mod conversation;
+pub mod decide;
+mod ending;
+mod message;
+pub mod pages;
+mod process;
+pub mod said;
+mod text;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
+use ahp_types::actions::StateAction;
+use serde_json::Value;
+
+use super::agent::AgentEvent;
+use super::command::Reply;
+use super::connection::{Caller, Window};
+use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
+use super::host::OnSnapshot;
+use super::rejection::{Code, Rejection};
+use super::session::{SessionMessage, echo, hand_snapshot, reject};
+use super::shared::Shared;
+use crate::events::Channel;
+use crate::projections::action::Action;
+use crate::projections::{replay, turns};
+
+pub use decide::Entry;
+pub use ending::cancelled;
+pub use message::parse_message;
+
+use decide::{Effect, Verdict, View};
+use process::Process;
+use text::PendingText;
+
+/// What a chat is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum ChatMessage {
+    /// A client's action.
+    Dispatch {
+        client: ClientAction,
+        action: Box<Action>,
+    },
+    Subscribe {
+        caller: Caller,
+        alias: Channel,
+        turns: Option<u64>,
+        then: OnSnapshot,
+    },
+    FetchTurns {
+        caller: Caller,
+        cursor: Option<String>,
+        window: Option<Window>,
+        reply: Reply,
+    },
+    /// The first message of a new chat.
+    Begin {
+        message: Value,
+        principal: Arc<str>,
+    },
+    /// A batch of this chat is on disk.
+    Durable {
+        weight: usize,
+        ended: u64,
+        used: usize,
+    },
+    /// What follows from events that are durable now.
+    Act(Vec<Effect>),
+    /// What the agent's process with this number said.
+    Agent {
+        process: u64,
+        event: Box<AgentEvent>,
+    },
+    /// The session's configuration changed.
+    Configured,
+    /// Nothing was asked of the session for a while: write down what a checkpoint would hold.
+    Doze,
+    /// The chat goes to sleep, or the host stops.
+    Stop,
+    /// The chat is gone, or its folds are not what the log says: end at once and write nothing.
+    Abandon,
+    /// For tests.
+    Panic,
+}
+
+/// The actor.
+pub struct ChatActor {
+    core: Rc<RefCell<SessionCore>>,
+    cell: Rc<RefCell<ChatCell>>,
+    shared: Arc<Shared>,
+    process: Option<Process>,
+    processes_started: u64,
+    /// The turn that the process was prompted with.
+    handed: Option<String>,
+    pending: Option<PendingText>,
+    /// The text part that more text of its kind goes into.
+    open_part: Option<(text::TextKind, String)>,
+    flush: Option<SpawnHandle>,
+    in_flight: process::InFlight,
+}
+
+impl ChatActor {
+    /// An actor for a chat whose fold was read.
+    pub fn new(core: Rc<RefCell<SessionCore>>, cell: Rc<RefCell<ChatCell>>) -> Self {
+        let shared = Arc::clone(&core.borrow().shared);
+        let limit = shared.settings.max_chat_in_flight;
+        Self {
+            core,
+            cell,
+            shared,
+            process: None,
+            processes_started: 0,
+            handed: None,
+            pending: None,
+            open_part: None,
+            flush: None,
+            in_flight: process::InFlight::new(limit),
+        }
+    }
+
+    fn by_host(&self) -> By {
+        By { principal: Arc::from("host"), at: self.shared.clock.now(), client: None }
+    }
+
+    fn by_agent(&self) -> By {
+        let provider = self.core.borrow().fold.state.provider.clone();
+        By { principal: Arc::from(format!("agent:{provider}")), at: self.shared.clock.now(), client: None }
+    }
+
+    /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
+    fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        let address = ctx.address();
+        let mut core = self.core.borrow_mut();
+        let mut cell = self.cell.borrow_mut();
+        cell.touch();
+        let mut recording = core.record(by);
+        let flushed = self.pending.take();
+        if let Some(text) = flushed {
+            text.record(&mut recording, &mut cell);
+        }
+        let more = !entries.is_empty();
+        for entry in entries {
+            apply(&mut recording, &mut cell, entry);
+        }
+        if more {
+            recording.mirror(&cell, true);
+        }
+        let weight = recording.finish(Some((&mut cell, &address)));
+        self.in_flight.add(weight);
+        if !effects.is_empty() {
+            core.lane.release(
+                None,
+                Box::new(move |place| {
+                    if place.is_ok() {
+                        address.do_send(ChatMessage::Act(effects));
+                    }
+                }),
+            );
+        }
+        drop((core, cell));
+        if let Some(timer) = self.flush.take() {
+            ctx.cancel_future(timer);
+        }
+    }
+
+    fn dispatch(&mut self, client: ClientAction, action: Action, ctx: &mut Context<Self>) {
+        let verdict = {
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
+            let view = View { core: &core, cell: &cell, client: &client, at: self.shared.clock.now() };
+            if self.in_flight.is_full() {
+                Err(Rejection::new(Code::Busy, "the chat is waiting for the disk: try again"))
+            } else if self.shared.is_stopping() {
+                Err(Rejection::new(Code::Busy, "the host is stopping"))
+            } else {
+                decide::decide(&view, action)
+            }
+        };
+        match verdict {
+            Ok(Verdict::Nothing) => echo(&self.core.borrow(), client),
+            Err(rejection) => reject(&self.core.borrow(), client, rejection),
+            Ok(Verdict::Record { entries, effects, ends_turn }) => {
+                let by = By {
+                    principal: Arc::clone(&client.caller.principal),
+                    at: self.shared.clock.now(),
+                    client: Some(client),
+                };
+                if ends_turn {
+                    self.close_part();
+                }
+                self.record(by, entries, effects, ctx);
+            }
+        }
+    }
+
+    fn begin(&mut self, message: Value, principal: Arc<str>, ctx: &mut Context<Self>) {
+        let at = self.shared.clock.now();
+        let entries = {
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
+            decide::turn_started::by_host(&core, &cell, message, &principal, at)
+        };
+        match entries {
+            Ok((entries, effects)) => self.record(By { principal, at, client: None }, entries, effects, ctx),
+            Err(rejection) => tracing::warn!(%rejection, "a new chat's first message was refused"),
+        }
+    }
+
+    fn subscribe(&mut self, caller: &Caller, alias: Channel, turns: Option<u64>, then: OnSnapshot) {
+        let core = self.core.borrow();
+        let mut cell = self.cell.borrow_mut();
+        cell.touch();
+        let limit = turns::PageLimit { turns: turns.unwrap_or(u64::MAX), bytes: self.shared.settings.max_snapshot };
+        match replay::chat_json(&cell.fold, limit, |n| cell.turn(&self.shared, n)) {
+            Ok((state, oldest)) => {
+                let window = oldest.map(|oldest| Window { oldest });
+                hand_snapshot(&core, cell.channel.clone(), cell.id, state, window, (caller, alias, then));
+            }
+            Err(fault) => {
+                tracing::error!(%fault, chat = %cell.channel, "a chat's turns cannot be read");
+                let refusal = super::command::Refusal::new(
+                    super::command::RefusalKind::Internal,
+                    "damaged",
+                    format!("the chat's turns cannot be read: {fault}"),
+                );
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
+            }
+        }
+    }
+
+    fn act(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            self.perform(effect, ctx);
+        }
+    }
+
+    fn write_checkpoint(&mut self) {
+        let core = self.core.borrow();
+        let mut cell = self.cell.borrow_mut();
+        if SessionCore::is_chat_unsaved(&cell) {
+            core.save_chat(&mut cell);
+        }
+    }
+
+    fn stop(&mut self, ctx: &mut Context<Self>) {
+        if self.pending.is_some() {
+            let by = self.by_agent();
+            self.record(by, Vec::new(), Vec::new(), ctx);
+        }
+        self.write_checkpoint();
+        self.end_process();
+        ctx.stop();
+    }
+}
+
+/// Adds one entry to a recording.
+fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
+    match entry {
+        Entry::Client(action) => recording.chat_action(cell, action, true),
+        Entry::Host(action) => recording.chat_action(cell, Action::host(action), false),
+        Entry::Fetched(action) => recording.chat_action(cell, action, false),
+        Entry::Session(action) => {
+            recording.mirror(cell, false);
+            recording.session_action(Action::host(action), Some(cell.id), false);
+        }
+        Entry::Fact(fact) => recording.chat_fact(cell, &fact),
+        Entry::SessionFact(fact) => recording.session_fact(&fact),
+    }
+}
+
+impl Actor for ChatActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.shared.actors.fetch_add(1, Ordering::AcqRel);
+        self.recover(ctx);
+    }
+}
+
+impl Drop for ChatActor {
+    fn drop(&mut self) {
+        self.shared.actors.fetch_sub(1, Ordering::AcqRel);
+        self.end_process();
+        if std::thread::panicking() {
+            if let Ok(core) = self.core.try_borrow() {
+                core.address.do_send(SessionMessage::ChatPanicked);
+            }
+        }
+    }
+}
+
+impl Handler<ChatMessage> for ChatActor {
+    type Result = ();
+
+    fn handle(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        match message {
+            ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
+            ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
+            ChatMessage::FetchTurns { caller, cursor, window, reply } => {
+                self.fetch_turns(&caller, cursor, window, reply, ctx);
+            }
+            ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
+            ChatMessage::Durable { weight, ended, used } => {
+                self.in_flight.remove(weight);
+                self.cell.borrow_mut().durable(ended, used);
+            }
+            ChatMessage::Act(effects) => self.act(effects, ctx),
+            ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
+            ChatMessage::Configured => self.configured(),
+            ChatMessage::Doze => self.write_checkpoint_when_idle(),
+            ChatMessage::Stop => self.stop(ctx),
+            ChatMessage::Abandon => {
+                self.end_process();
+                self.pending = None;
+                ctx.stop();
+            }
+            #[allow(clippy::panic)]
+            ChatMessage::Panic => panic!("a chat's actor was asked to panic"),
+        }
+    }
+}
+
+impl ChatActor {
+    fn write_checkpoint_when_idle(&mut self) {
+        let idle = self.shared.settings.idle_timeout;
+        if self.cell.borrow().can_sleep(idle) {
+            self.write_checkpoint();
+        }
+    }
+}
+
+/// When a chat was last used, and what keeps it awake.
+impl ChatCell {
+    /// The chat was used now.
+    pub fn touch(&mut self) {
+        self.last_used = Instant::now();
+    }
+
+    /// Whether nothing keeps the chat in memory: no turn, nothing on its way to the disk, not used for `idle`.
+    pub fn can_sleep(&self, idle: Duration) -> bool {
+        self.fold.state.active_turn.is_none() && self.is_settled() && self.last_used.elapsed() >= idle
+    }
+}
+
+/// Whether this action says how a turn ended.
+pub fn is_ending(action: &StateAction) -> bool {
+    matches!(action, StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_))
+}

@@ -1,0 +1,162 @@
+//! The agent's process behind a chat: started at the first message, told what is durable, read as fast as the disk takes it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use actix::{Addr, AsyncContext, Context};
+use tokio::sync::{Notify, mpsc};
+
+use super::conversation::StoredConversation;
+use super::decide::Effect;
+use super::{ChatActor, ChatMessage, message};
+use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+
+/// A process that was started.
+pub struct Process {
+    pub number: u64,
+    handle: Box<dyn AgentProcess>,
+}
+
+/// The bytes of a chat that wait for the disk. Beyond the limit its agent is not read.
+#[derive(Clone)]
+pub struct InFlight {
+    bytes: Rc<Cell<usize>>,
+    limit: usize,
+    room: Rc<Notify>,
+}
+
+impl InFlight {
+    /// Nothing in flight; `limit` in bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: Rc::default(), limit, room: Rc::default() }
+    }
+
+    /// A batch of this weight was queued.
+    pub fn add(&self, weight: usize) {
+        self.bytes.set(self.bytes.get() + weight);
+    }
+
+    /// A batch of this weight is on disk.
+    pub fn remove(&self, weight: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(weight));
+        if !self.is_full() {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether the limit is met.
+    pub fn is_full(&self) -> bool {
+        self.bytes.get() >= self.limit
+    }
+
+    async fn wait(&self) {
+        while self.is_full() {
+            self.room.notified().await;
+        }
+    }
+}
+
+/// Reads a process's events and gives them to its chat, one after the other.
+async fn pump(mut events: mpsc::Receiver<AgentEvent>, chat: Addr<ChatActor>, process: u64, in_flight: InFlight) {
+    while let Some(event) = events.recv().await {
+        if chat.send(ChatMessage::Agent { process, event: Box::new(event) }).await.is_err() {
+            return;
+        }
+        in_flight.wait().await;
+    }
+}
+
+impl ChatActor {
+    /// Does what follows from events that are durable.
+    pub(super) fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::Prompt { turn_id } => self.prompt(&turn_id, ctx),
+            Effect::Cancel { turn_id } => self.tell(AgentInput::Cancel { turn_id }),
+            Effect::Decide { tool_call_id, decision } => self.tell(AgentInput::Decide { tool_call_id, decision }),
+            Effect::Answer { request_id, response, answers } => {
+                self.tell(AgentInput::Answer { request_id, response, answers });
+            }
+            Effect::ClientToolDone { tool_call_id, result } => {
+                self.tell(AgentInput::ClientToolDone { tool_call_id, result });
+            }
+        }
+    }
+
+    /// Hands the running turn to the agent, whose process is started where none is up.
+    fn prompt(&mut self, turn_id: &str, ctx: &mut Context<Self>) {
+        if self.shared.is_stopping() {
+            return;
+        }
+        let message = {
+            let cell = self.cell.borrow();
+            let active = cell.fold.state.active_turn.as_ref().filter(|turn| turn.id == turn_id);
+            active.map(|turn| turn.message.clone())
+        };
+        let Some(message) = message else { return };
+        if self.process.is_none() && !self.start_process(ctx) {
+            let text = "the agent of this session is not configured on this host";
+            return self.end_turn(
+                |chat, at| super::ending::failed(chat, at, "agent-missing", text, false),
+                false,
+                Vec::new(),
+                ctx,
+            );
+        }
+        self.handed = Some(turn_id.to_owned());
+        let blocks = message::blocks(&message);
+        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+    }
+
+    fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {
+        let core = self.core.borrow();
+        let cell = self.cell.borrow();
+        let Some(agent) = self.shared.agent(&core.fold.state.provider) else { return false };
+        let directories = cell.fold.state.working_directories.clone();
+        let start = ProcessStart {
+            session: core.channel.clone(),
+            chat: cell.channel.clone(),
+            directories: directories.or_else(|| core.fold.state.working_directories.clone()).unwrap_or_default(),
+            config: core.fold.state.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
+            conversation: Arc::new(StoredConversation {
+                store: Arc::clone(&self.shared.store),
+                chat: cell.id,
+                head: cell.fold.head(),
+            }),
+            resume: cell.fold.conversation.clone(),
+            memory: core.fold.memory.clone(),
+        };
+        let (sink, events) = mpsc::channel(EVENTS_AHEAD);
+        self.processes_started += 1;
+        let number = self.processes_started;
+        let handle = agent.start(start, sink);
+        self.process = Some(Process { number, handle });
+        self.shared.processes.fetch_add(1, Ordering::Relaxed);
+        actix_rt::spawn(pump(events, ctx.address(), number, self.in_flight.clone()));
+        true
+    }
+
+    fn tell(&mut self, input: AgentInput) {
+        if let Some(process) = &mut self.process {
+            process.handle.send(input);
+        }
+    }
+
+    /// The session's configuration changed: the process hears of it.
+    pub(super) fn configured(&mut self) {
+        let config = self.core.borrow().fold.state.config.as_ref().map(|config| config.values.clone());
+        if let Some(config) = config {
+            self.tell(AgentInput::Configured { config });
+        }
+    }
+
+    /// Ends the process, without waiting for it.
+    pub(super) fn end_process(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.handle.send(AgentInput::Close);
+            self.shared.processes.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.handed = None;
+    }
+}
