@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::actors::connection::{Subscription, Window};
-use crate::actors::envelope::{Envelope, envelope_json};
+use crate::actors::envelope::{Envelope, envelope_json, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
 
@@ -86,10 +86,6 @@ fn envelope_of(hub: &Hub, missed: &Missed, window: &mut Option<Window>, record: 
         return page_in_replay(hub, missed, window, record);
     }
     Some(envelope_json(missed.alias.as_str(), record.seq, record.origin.as_ref(), &record.action))
-}
-
-fn is_page(action: &[u8]) -> bool {
-    action.starts_with(br#"{"type":"chat/turnsLoaded""#)
 }
 
 /// A stored page of older turns as this client is shown it; nothing for a client that has all turns.
