@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
 use super::Admin;
-use super::answer::{Admitted, ApiFault};
+use super::answer::{Admitted, ApiFault, off_thread};
 
 /// `GET /healthz`: the process answers.
 pub async fn alive() -> HttpResponse {
@@ -34,6 +34,10 @@ pub async fn metrics(request: HttpRequest, admin: web::Data<Admin>) -> Result<Ht
     if !admin.metrics_public {
         admin.gate.admit(&request)?;
     }
+    let store = Arc::clone(admin.host.store());
+    let (newest, bytes) = off_thread(move || Ok::<_, ApiFault>((store.tail(), store.disk_bytes()))).await?;
+    metrics::gauge!("scrollback_log_newest_seq").set(newest as f64);
+    metrics::gauge!("scrollback_log_disk_bytes").set(bytes as f64);
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(admin.metrics.render()))
 }
 

@@ -145,7 +145,7 @@ fn state(uri: &str, at: Option<u64>, place: &Place, environment: &Environment) -
 fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
     let verdict: Verdict = match Reach::of(place, Access::Salvage, environment)? {
         Reach::Host(host) => host.object("/api/log/verify", &[])?,
-        Reach::Directory(directory) => inspect::verify(&directory.store, &mut progress()),
+        Reach::Directory(directory) => with_progress(|progress| inspect::verify(&directory.store, progress)),
     };
     let mut out = Out::new(place.json, environment);
     if out.json {
@@ -157,15 +157,16 @@ fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
     if verdict.ok { Ok(()) } else { Err(CliFault::Said) }
 }
 
-/// Says on a terminal how far it is; says nothing elsewhere.
-fn progress() -> impl FnMut(u64) {
-    let is_terminal = std::io::stderr().is_terminal();
-    move |events| {
-        if is_terminal {
-            // A terminal that is gone wants no progress.
-            let _ = write!(std::io::stderr(), "\r{events} events read\x1b[K\r");
-        }
+/// Runs `work`, which says on a terminal how far it is, and nothing elsewhere.
+fn with_progress<T>(work: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
+    let mut terminal = std::io::stderr();
+    if !terminal.is_terminal() {
+        return work(&mut |_| ());
     }
+    // A terminal that is gone wants no progress.
+    let done = work(&mut |events| drop(write!(std::io::stderr(), "\r{events} events read\x1b[K")));
+    let _ = write!(terminal, "\r\x1b[K");
+    done
 }
 
 fn stats(place: &Place, environment: &Environment) -> Result<(), CliFault> {

@@ -11,7 +11,7 @@ use crate::events::{DataDirectory, HostFile};
 
 /// The way to a log.
 pub enum Reach {
-    Directory(OpenDirectory),
+    Directory(Box<OpenDirectory>),
     Host(Client),
 }
 
@@ -35,7 +35,7 @@ impl Reach {
         };
         match running_host(data) {
             Some(host) => Ok(Reach::Host(host)),
-            None => Ok(Reach::Directory(open(data, access)?)),
+            None => Ok(Reach::Directory(Box::new(open(data, access)?))),
         }
     }
 }

@@ -1,0 +1,386 @@
+//! The command line as scripts meet it: exit statuses, one-line messages, and what is printed.
+
+// A test may fail by panicking, and so may what only tests call.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod command;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use command::{Host, filled, host_file, run, scrollback};
+use scrollback::events::HostFile;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn home() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn bad_usage_is_one_line_and_exit_2() {
+    let home = home();
+    let refused = |args: &[&str], words: &[&str]| run(home.path(), args).is_refused(2, words);
+    refused(&["serve", "--listne", "x"], &["--listne"]);
+    refused(&["log", "show"], &["<SEQ>"]);
+    refused(&["log", "show", "five"], &["five", "<SEQ>"]);
+    refused(&["log", "list", "--since", "yesterday"], &["--since", "yesterday"]);
+    refused(&["log", "list", "--type", "["], &["--type"]);
+    refused(&["log", "list", "--data", "d", "--url", "http://h"], &["--data", "--url"]);
+    refused(&["log", "stats", "--url", "ftp://h"], &["--url", "ftp://h"]);
+    refused(&["log", "stats", "--url", "http://h", "--token-file", "/no/such"], &["--token-file", "/no/such"]);
+    refused(&["log", "verify", "--rebuild"], &["--rebuild", "not served"]);
+    refused(&["serve", "--json"], &["--print-config"]);
+    refused(&["completion", "tcsh"], &["tcsh"]);
+    refused(&["frobnicate"], &["frobnicate"]);
+}
+
+#[test]
+fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
+    let home = home();
+    let refused = |args: &[&str], words: &[&str]| run(home.path(), args).is_refused(2, words);
+    refused(&["serve", "--listen", "here"], &["--listen", "127.0.0.1:7878"]);
+    refused(&["serve", "--durability", "never"], &["--durability", "never"]);
+    refused(&["serve", "--log-level", "loud"], &["--log-level", "debug"]);
+    refused(&["serve", "--log-format", "xml"], &["--log-format", "xml"]);
+    refused(&["serve", "--config", "/no/such.toml"], &["/no/such.toml"]);
+    refused(&["serve", "--token-file", "/no/such"], &["token_file", "--token-file", "/no/such"]);
+    let variable = scrollback(home.path(), &["serve"]).env("SCROLLBACK_IDLE_TIMEOUT", "1 moment").output().unwrap();
+    command::Ran::from(variable).is_refused(2, &["SCROLLBACK_IDLE_TIMEOUT", "30s"]);
+    for (text, words) in [
+        ("unkown = 1", ["unknown key unkown", ""]),
+        ("max_unsent = \"lots\"", ["max_unsent", "8MiB"]),
+        ("delta_window = \"1001ms\"", ["delta_window", "at most 1s"]),
+        ("closed_chats = \"delete\"", ["closed_chats", "not served"]),
+        ("[agents.codex]\npreset = \"codex\"", ["agents.codex", "not served"]),
+        ("a = \n", ["line 1", ""]),
+    ] {
+        fs::write(home.path().join("s.toml"), text).unwrap();
+        refused(&["serve", "--config", "s.toml"], &[&["s.toml"], words.as_slice()].concat());
+    }
+}
+
+#[test]
+fn an_address_of_the_network_needs_a_token() {
+    let home = home();
+    run(home.path(), &["serve", "--listen", "0.0.0.0:0"]).is_refused(2, &["listen", "0.0.0.0:0", "SCROLLBACK_TOKEN"]);
+    let mut command = scrollback(home.path(), &["serve", "--listen", "0.0.0.0:0"]);
+    let host = Host::spawn(command.env("SCROLLBACK_TOKEN", "t"));
+    assert_eq!(host.stop("TERM").0, 0);
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_exit_1() {
+    let home = home();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    run(home.path(), &["serve", "--log-level", "warn", "--listen", &address]).is_refused(1, &[&address, "in use"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_one_line_and_exit_1() {
+    let home = home();
+    fs::write(home.path().join("file"), "").unwrap();
+    fs::create_dir(home.path().join("foreign")).unwrap();
+    fs::write(home.path().join("foreign/letter"), "dear").unwrap();
+    fs::create_dir(home.path().join("newer")).unwrap();
+    fs::write(home.path().join("newer/FORMAT"), "scrollback 999\n").unwrap();
+    for data in ["file", "file/below", "foreign", "newer", "/proc/nothing-of-ours"] {
+        run(home.path(), &["serve", "--listen", "127.0.0.1:0", "--data", data]).is_refused(1, &[data]);
+        run(home.path(), &["log", "stats", "--data", data]).is_refused(1, &[data]);
+    }
+    assert_eq!(fs::read_to_string(home.path().join("foreign/letter")).unwrap(), "dear");
+    run(home.path(), &["log", "list"]).is_refused(1, &["scrollback-data", "no such directory"]);
+    assert!(!home.path().join("scrollback-data").exists());
+}
+
+#[test]
+fn a_second_host_names_the_first() {
+    let home = home();
+    let data = home.path().join("data");
+    let host = Host::start(home.path(), &data, &[]);
+    let second = ["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
+    let words = [host.pid().to_string(), format!("127.0.0.1:{}", host.port)];
+    run(home.path(), &second).is_refused(1, &[&words[0], &words[1]]);
+}
+
+#[test]
+fn a_host_says_ready_once_and_ends_in_order_at_a_signal() {
+    for signal in ["TERM", "INT"] {
+        let home = home();
+        let data = home.path().join("data");
+        let host = Host::start(home.path(), &data, &[]);
+        let file = host_file(&data);
+        assert_eq!((file.pid, file.address), (host.pid(), format!("127.0.0.1:{}", host.port)));
+        assert_eq!(file.secret.len(), 40);
+        let mode = fs::metadata(data.join("host.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(host.stop(signal), (0, String::new()));
+        assert_eq!(HostFile::read(&data).unwrap(), None);
+        assert_eq!(Host::start(home.path(), &data, &[]).stop(signal).0, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_stops_closes_its_sockets_with_1001_and_waits_for_nobody() {
+    use futures_util::StreamExt;
+    use tokio_tungstenite::connect_async;
+    use tokio_tungstenite::tungstenite::Message;
+
+    let home = home();
+    let host = Host::start(home.path(), &home.path().join("data"), &[]);
+    let url = format!("ws://127.0.0.1:{}/", host.port);
+    let (mut socket, _) = connect_async(&url).await.unwrap();
+    let (_unread, _) = connect_async(&url).await.unwrap();
+    let live = ureq::get(format!("{}/api/events", host.url())).header("Accept", "text/event-stream").call().unwrap();
+    let stopped = tokio::task::spawn_blocking(move || host.stop("TERM"));
+    let Some(Ok(Message::Close(Some(close)))) = socket.next().await else { panic!("no close frame") };
+    assert_eq!(u16::from(close.code), 1001);
+    assert_eq!(stopped.await.unwrap(), (0, String::new()));
+    drop(live);
+}
+
+#[test]
+fn the_secret_is_another_one_at_each_start() {
+    let home = home();
+    let data = home.path().join("data");
+    let secrets = [(), ()].map(|()| {
+        let host = Host::start(home.path(), &data, &[]);
+        let secret = host_file(&data).secret;
+        host.stop("TERM");
+        secret
+    });
+    assert_ne!(secrets[0], secrets[1]);
+}
+
+/// The verbs that print data, with what they print of a log of ten events.
+fn verbs_print(home: &TempDir, place: &[&str]) {
+    let lines = |args: &[&str]| run(home.path(), &[&["log"], args, &["--json"], place].concat()).json_lines();
+    let seqs = |args: &[&str]| -> Vec<u64> {
+        let seq = |event: &Value| event["serverSeq"].as_u64().unwrap();
+        lines(&[&["list"], args].concat()).iter().map(seq).collect()
+    };
+    let third = json!({
+        "serverSeq": 4, "channel": "ahp-root://", "type": "root/activeSessionsChanged", "at": "1970-01-01T00:04:00.000Z",
+        "principal": "user:ada", "origin": {"clientId": "client \"one\"", "clientSeq": 7}, "bytes": 56,
+        "action": {"type": "root/activeSessionsChanged", "activeSessions": 4},
+    });
+    assert_eq!(lines(&["show", "4"])[0], third);
+    assert_eq!(lines(&["list", "--limit", "4"])[3], third);
+    let first = &lines(&["show", "1"])[0];
+    assert_eq!((&first["type"], &first["principal"]), (&json!("host/rootCreated"), &json!("host")));
+    assert_eq!(first.get("origin"), None);
+    assert_eq!(seqs(&[]), (1..=10).collect::<Vec<u64>>());
+    assert_eq!(seqs(&["--channel", "ahp-root://", "--after", "7"]), [8, 9, 10]);
+    assert_eq!(seqs(&["--type", "host/*"]), [1]);
+    assert_eq!(seqs(&["--before", "3"]), [1, 2]);
+    assert_eq!(seqs(&["--by", "user:ada", "--limit", "2"]), [2, 4]);
+    assert_eq!(seqs(&["--since", "1970-01-01T00:09:00Z"]), [9, 10]);
+    assert_eq!(seqs(&["--since", "1h"]), [0; 0]);
+    let stats = &lines(&["stats"])[0];
+    assert_eq!((&stats["events"], &stats["oldest"], &stats["newest"]), (&json!(10), &json!(1), &json!(10)));
+    assert!(stats["diskBytes"].as_u64().unwrap() > 0);
+    let channel = json!([{"channel": "ahp-root://", "events": 10, "bytes": stats["bytes"]}]);
+    assert_eq!(stats["channels"], channel);
+    assert_eq!(stats["types"][0], json!({"type": "root/activeSessionsChanged", "events": 9, "bytes": 9 * 56 + 1}));
+}
+
+#[test]
+fn the_log_verbs_print_the_same_of_a_directory_and_of_its_host() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    verbs_print(&home, &["--data", data]);
+    let host = Host::start(home.path(), data.as_ref(), &[]);
+    // A host may add events of its own when it starts; what is asked for here lies before them.
+    let of_host = run(home.path(), &["log", "list", "--json", "--data", data, "--before", "11"]).json_lines();
+    let show = run(home.path(), &["log", "show", "4", "--json", "--data", data]).json_lines();
+    assert_eq!(host.stop("TERM").0, 0);
+    assert_eq!(run(home.path(), &["log", "list", "--json", "--data", data, "--before", "11"]).json_lines(), of_host);
+    assert_eq!(run(home.path(), &["log", "show", "4", "--json", "--data", data]).json_lines(), show);
+}
+
+#[test]
+fn the_state_of_a_channel_is_what_it_was_right_after_an_event() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    let of = |at: &[&str]| run(home.path(), &[&["log", "state", "ahp-root://", "--json", "--data", data], at].concat());
+    let state = |count: u64| json!({"agents": [], "activeSessions": count});
+    assert_eq!(of(&["--at", "4"]).json_lines(), [json!({"resource": "ahp-root://", "state": state(4), "fromSeq": 4})]);
+    assert_eq!(of(&[]).json_lines(), [json!({"resource": "ahp-root://", "state": state(10), "fromSeq": 10})]);
+    of(&["--at", "0"]).is_refused(1, &["ahp-root://", "0"]);
+}
+
+#[test]
+fn the_text_for_people_has_no_colours_in_a_pipe() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    let text = |args: &[&str]| run(home.path(), &[&["log"], args, &["--data", data]].concat()).printed();
+    let list = text(&["list"]);
+    assert_eq!(list.lines().count(), 10);
+    assert!(list.lines().nth(3).unwrap().contains("root/activeSessionsChanged"));
+    assert!(text(&["show", "4"]).contains("\"activeSessions\": 4"));
+    assert!(text(&["stats"]).contains("ahp-root://"));
+    assert!(text(&["state", "ahp-root://"]).contains("\"activeSessions\": 10"));
+    assert!(!list.contains('\u{1b}'));
+}
+
+#[test]
+fn verify_says_what_it_checked_and_exits_1_at_a_fault() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    let verdict = &run(home.path(), &["log", "verify", "--json", "--data", data]).json_lines()[0];
+    assert_eq!((&verdict["ok"], &verdict["events"], verdict.get("fault")), (&json!(true), &json!(10), None));
+    assert!(run(home.path(), &["log", "verify", "--data", data]).printed().starts_with("ok: 10 events"));
+    let host = Host::start(home.path(), data.as_ref(), &[]);
+    assert_eq!(run(home.path(), &["log", "verify", "--json", "--data", data]).json_lines()[0]["ok"], json!(true));
+    assert_eq!(host.stop("TERM").0, 0);
+}
+
+#[test]
+fn a_seq_or_a_channel_that_is_not_there_is_one_line_and_exit_1() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    let missing = || {
+        let refused = |args: &[&str], word: &str| {
+            run(home.path(), &[args, &["--data", data]].concat()).is_refused(1, &[word]);
+        };
+        refused(&["log", "show", "99999"], "there is no event 99999");
+        refused(&["log", "list", "--channel", "ahp-chat:/none"], "there is no channel ahp-chat:/none");
+    };
+    missing();
+    let _host = Host::start(home.path(), data.as_ref(), &[]);
+    missing();
+}
+
+#[test]
+fn nothing_follows_where_no_host_runs() {
+    let home = home();
+    let data = filled(home.path(), 1);
+    run(home.path(), &["log", "list", "--follow", "--data", data.to_str().unwrap()])
+        .is_refused(1, &["--follow", "no host"]);
+}
+
+#[test]
+fn following_a_host_ends_at_the_limit_or_with_the_host() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let host = Host::start(home.path(), &data, &[]);
+    let args = ["log", "list", "--json", "--follow", "--data", data.to_str().unwrap()];
+    let limited = run(home.path(), &[args.as_slice(), &["--limit", "3"]].concat());
+    assert_eq!(limited.json_lines().len(), 3);
+    let mut follower = scrollback(home.path(), &args).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
+    for seq in 1..=10 {
+        let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(event["serverSeq"], json!(seq));
+    }
+    assert_eq!(host.stop("TERM").0, 0);
+    follower.wait().unwrap();
+}
+
+#[test]
+fn a_host_elsewhere_is_reached_with_its_token() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    fs::write(home.path().join("token"), "s3cret\n").unwrap();
+    fs::write(home.path().join("wrong"), "wrong").unwrap();
+    let host = Host::start(home.path(), &data, &["--token-file", "token"]);
+    let url = host.url();
+    let show = ["log", "show", "4", "--json", "--url", &url];
+    run(home.path(), &show).is_refused(1, &[&url, "token"]);
+    run(home.path(), &[show.as_slice(), &["--token-file", "wrong"]].concat()).is_refused(1, &[&url, "token"]);
+    let by_file = run(home.path(), &[show.as_slice(), &["--token-file", "token"]].concat()).json_lines();
+    let by_variable = scrollback(home.path(), &show).env("SCROLLBACK_TOKEN", "s3cret").output().unwrap();
+    assert_eq!(command::Ran::from(by_variable).json_lines(), by_file);
+    // The directory's own verbs know the secret of the run, and need no token.
+    let by_data = run(home.path(), &["log", "show", "4", "--json", "--data", data.to_str().unwrap()]).json_lines();
+    assert_eq!(by_data, by_file);
+    let gone = format!("http://127.0.0.1:{}", {
+        host.stop("TERM");
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    });
+    run(home.path(), &["log", "stats", "--url", &gone]).is_refused(1, &[&gone]);
+}
+
+#[test]
+fn a_stale_host_file_does_not_lead_to_another_host() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let other = Host::start(home.path(), &home.path().join("other"), &[]);
+    let stale =
+        HostFile { pid: other.pid(), address: format!("127.0.0.1:{}", other.port), secret: "of a dead run".into() };
+    stale.write(&data).unwrap();
+    assert_eq!(run(home.path(), &["log", "list", "--json", "--data", data.to_str().unwrap()]).json_lines().len(), 10);
+}
+
+#[test]
+fn a_reader_that_wants_no_more_is_no_failure() {
+    let home = home();
+    let data = filled(home.path(), 3_000);
+    let data = data.to_str().unwrap();
+    let mut list = scrollback(home.path(), &["log", "list", "--json", "--data", data]);
+    let mut list = list.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(list.stdout.take());
+    let ended: command::Ran = list.wait_with_output().unwrap().into();
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+}
+
+#[test]
+fn print_config_shows_each_key_with_its_value_and_origin() {
+    let home = home();
+    fs::write(home.path().join("s.toml"), "idle_timeout = \"90s\"\n").unwrap();
+    let args = ["serve", "--print-config", "--config", "s.toml", "--listen", "127.0.0.1:9"];
+    let mut command = scrollback(home.path(), &args);
+    let text = command::Ran::from(command.env("SCROLLBACK_MIN_FREE", "1GiB").output().unwrap()).printed();
+    let line = |key: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("listen"), "listen = \"127.0.0.1:9\" # flag --listen");
+    assert_eq!(line("idle_timeout"), "idle_timeout = \"1m 30s\" # file s.toml");
+    assert_eq!(line("min_free"), "min_free = \"1024MiB\" # environment SCROLLBACK_MIN_FREE");
+    assert_eq!(line("replay_limit"), "replay_limit = \"8MiB\" # default");
+    let json = run(home.path(), &["serve", "--print-config", "--json"]).json_lines();
+    assert!(json.contains(&json!({"key": "max_unsent", "value": "8MiB", "from": "default"})));
+    assert_eq!(json.len(), text.lines().count());
+    // What is printed is a configuration file.
+    fs::write(home.path().join("again.toml"), &text).unwrap();
+    assert_eq!(run(home.path(), &["serve", "--print-config", "--config", "again.toml"]).status, 0);
+}
+
+#[test]
+fn every_verb_has_help_on_stdout() {
+    let home = home();
+    let verbs: [&[&str]; 9] = [
+        &[],
+        &["serve"],
+        &["log"],
+        &["log", "list"],
+        &["log", "show"],
+        &["log", "state"],
+        &["log", "verify"],
+        &["log", "stats"],
+        &["completion"],
+    ];
+    for verb in verbs {
+        let help = run(home.path(), &[verb, &["--help"]].concat()).printed();
+        assert!(help.contains("Usage: scrollback"), "{help}");
+    }
+    let without = run(home.path(), &[]);
+    assert_eq!((without.status, without.out.as_str()), (2, ""));
+    assert!(without.err.contains("Usage: scrollback"));
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    let home = home();
+    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef scrollback"), ("fish", "complete -c scrollback")] {
+        assert!(run(home.path(), &["completion", shell]).printed().contains(word), "{shell}");
+    }
+}

@@ -1,0 +1,393 @@
+//! The HTTP endpoints over a real socket, with a host whose log the tests append to.
+
+// A test may fail by panicking, and so may what only tests call.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod command;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer, web};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use scrollback::access::Gate;
+use scrollback::actors::host::{Host, HostSettings};
+use scrollback::admin::{self, Admin};
+use scrollback::clock::Clock;
+use scrollback::events::rows::ChannelRow;
+use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::events::{
+    Batch, Channel, ChannelId, ChannelKind, FreeSpace, Kind, MemoryStore, NewEvent, RowOp, Store, Table,
+};
+use serde_json::{Value, json};
+
+/// A host with its endpoints on a socket. Ends with the test.
+struct Served {
+    address: SocketAddr,
+    host: Arc<Host>,
+    server: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Default)]
+struct Options {
+    token: Option<&'static str>,
+    metrics_public: bool,
+    unsent_limit: Option<usize>,
+}
+
+impl Served {
+    fn start(store: Arc<dyn Store>, options: Options) -> Self {
+        let (started, start) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let host = Host::start(HostSettings::default(), store, Vec::new(), Clock::system()).unwrap();
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let address = listener.local_addr().unwrap();
+                let admin = web::Data::new(admin_of(&host, address, &options));
+                let server = HttpServer::new(move || App::new().configure(|cfg| admin::routes(cfg, admin.clone())))
+                    .workers(2)
+                    .disable_signals()
+                    .shutdown_timeout(1)
+                    .listen(listener)
+                    .unwrap()
+                    .run();
+                started.send((address, host, server.handle())).unwrap();
+                server.await.unwrap();
+            });
+        });
+        let (address, host, server) = start.recv().unwrap();
+        Self { address, host, server, thread: Some(thread) }
+    }
+
+    fn in_memory() -> Self {
+        Self::start(Arc::new(MemoryStore::new().unwrap()), Options::default())
+    }
+
+    /// Appends a batch and waits until it is on disk.
+    fn append(&self, batch: Batch) {
+        let lane = self.host.writer().lane(ChannelId::ROOT);
+        let (done, wait) = mpsc::channel();
+        lane.append(batch);
+        lane.release(None, Box::new(move |place| done.send(place.is_ok()).unwrap()));
+        assert!(wait.recv().unwrap());
+    }
+
+    /// Appends actions of the root channel that count on from `first`.
+    fn count_on(&self, first: u64, events: u64) {
+        let numbers = first..first + events;
+        let events = numbers.map(|n| command::event(n, Kind::Action, "host", command::sessions(n))).collect();
+        self.append(Batch { events, rows: Vec::new() });
+    }
+
+    /// Makes a channel, with its first event.
+    fn channel(&self, uri: &str) -> (Channel, ChannelId) {
+        let (channel, id) = (Channel::from(uri), self.host.store().new_channel_id());
+        let row = ChannelRow { id: id.0, kind: ChannelKind::Session, session: id.0 };
+        let row = serde_json::to_vec(&row).unwrap();
+        let put = RowOp::Put { table: Table::ChannelByUri, key: uri.as_bytes().to_vec(), value: row.into() };
+        self.append(Batch { events: vec![of_channel(&channel, id)], rows: vec![put] });
+        (channel, id)
+    }
+
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, ureq::Body) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.get(format!("http://{}{path}", self.address));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = request.call().unwrap();
+        (response.status().as_u16(), response.into_body())
+    }
+
+    fn json(&self, path: &str) -> (u16, Value) {
+        let (status, mut body) = self.get(path, &[]);
+        (status, serde_json::from_str(&body.read_to_string().unwrap()).unwrap())
+    }
+
+    fn lines(&self, path: &str) -> Vec<Value> {
+        let (status, mut body) = self.get(path, &[]);
+        assert_eq!(status, 200);
+        body.read_to_string().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn live(&self, query: &str, last_seen: Option<u64>) -> Live {
+        let last_seen = last_seen.map(|seq| seq.to_string());
+        let mut headers = vec![("Accept", "text/event-stream")];
+        headers.extend(last_seen.as_deref().map(|seq| ("Last-Event-ID", seq)));
+        let (status, body) = self.get(&format!("/api/events{query}"), &headers);
+        assert_eq!(status, 200);
+        Live(Box::new(BufReader::new(body.into_reader())))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.server.stop(false));
+        let _ = self.thread.take().map(JoinHandle::join);
+        self.host.writer().stop();
+    }
+}
+
+fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
+    let gate = Gate {
+        token: options.token.map(str::to_owned),
+        host_secret: Some("of this run".into()),
+        host_name: "box".into(),
+        allowed_origins: Vec::new(),
+        bind,
+    };
+    Admin {
+        host: Arc::clone(host),
+        gate,
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        metrics_public: options.metrics_public,
+        unsent_limit: options.unsent_limit.unwrap_or(8 << 20),
+    }
+}
+
+fn of_channel(channel: &Channel, id: ChannelId) -> NewEvent {
+    let event = command::event(1, Kind::Action, "host", r#"{"type":"session/ready"}"#.into());
+    NewEvent { channel: channel.clone(), channel_id: id, ..event }
+}
+
+/// A stream of server-sent events.
+struct Live(Box<dyn BufRead>);
+
+impl Live {
+    /// The next event's id and data, `None` at the end of the stream. Comments are passed over.
+    fn next(&mut self) -> Option<(u64, Value)> {
+        let mut id = None;
+        loop {
+            let mut line = String::new();
+            // A stream that is cut ends like one that was closed.
+            if self.0.read_line(&mut line).unwrap_or(0) == 0 {
+                return None;
+            }
+            if let Some(text) = line.strip_prefix("id: ") {
+                id = Some(text.trim().parse().unwrap());
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return Some((id.unwrap(), serde_json::from_str(data).unwrap()));
+            }
+        }
+    }
+
+    /// The ids of the next `count` events.
+    fn ids(&mut self, count: usize) -> Vec<u64> {
+        (0..count).map(|_| self.next().unwrap().0).collect()
+    }
+}
+
+fn seqs(lines: &[Value]) -> Vec<u64> {
+    lines.iter().map(|line| line["serverSeq"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn events_are_envelopes_ascending_without_records_of_the_host() {
+    let served = Served::in_memory();
+    served.append(Batch { events: command::events(4), rows: Vec::new() });
+    let lines = served.lines("/api/events");
+    assert_eq!(seqs(&lines), [2, 3, 4]);
+    assert_eq!(
+        lines[0],
+        json!({
+            "channel": "ahp-root://", "serverSeq": 2, "origin": {"clientId": "client \"one\"", "clientSeq": 7},
+            "action": {"type": "root/activeSessionsChanged", "activeSessions": 2},
+        })
+    );
+    assert_eq!(seqs(&served.lines("/api/events?after=2")), [3, 4]);
+    assert_eq!(seqs(&served.lines("/api/events?after=1&limit=1")), [2]);
+    assert_eq!(seqs(&served.lines("/api/log")), [1, 2, 3, 4]);
+}
+
+#[test]
+fn several_channels_come_merged_in_the_order_of_the_line() {
+    let served = Served::in_memory();
+    let (a, a_id) = served.channel("ahp-session:/a");
+    let (b, b_id) = served.channel("ahp-session:/b");
+    let (c, c_id) = served.channel("ahp-session:/c");
+    for _ in 0..1_500 {
+        let events = vec![of_channel(&a, a_id), of_channel(&b, b_id), of_channel(&c, c_id), of_channel(&b, b_id)];
+        served.append(Batch { events, rows: Vec::new() });
+    }
+    let lines = served.lines("/api/events?channel=ahp-session:/a&channel=ahp-session:/c&channel=ahp-session:/a");
+    assert_eq!(lines.len(), 2 * 1_501);
+    assert!(lines.iter().all(|line| line["channel"] != "ahp-session:/b"));
+    assert!(seqs(&lines).is_sorted_by(|a, b| a < b));
+    assert_eq!(served.lines("/api/events?channel=ahp-session:/b").len(), 3_001);
+    assert_eq!(served.lines("/api/events").len(), 6_003);
+}
+
+#[test]
+fn a_line_end_between_the_tokens_of_an_action_breaks_no_line() {
+    let served = Served::in_memory();
+    let action = "{\"type\":\"root/activeSessionsChanged\",\r\n \"activeSessions\":1}".to_owned();
+    served.append(Batch { events: vec![command::event(1, Kind::Action, "host", action)], rows: Vec::new() });
+    assert_eq!(served.lines("/api/events").len(), 1);
+    assert_eq!(served.lines("/api/log").len(), 1);
+    assert_eq!(served.live("", None).next().unwrap().1["action"]["activeSessions"], json!(1));
+}
+
+#[test]
+fn a_live_stream_replays_and_goes_on_without_a_gap_or_a_double() {
+    let served = Served::in_memory();
+    served.count_on(1, 3_000);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..200).for_each(|part| served.count_on(3_001 + part * 10, 10)));
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| served.live("?after=1000", None).ids(4_000))).collect();
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), (1_001..=5_000).collect::<Vec<u64>>());
+        }
+        writer.join().unwrap();
+    });
+    assert_eq!(served.live("", Some(4_990)).ids(10), (4_991..=5_000).collect::<Vec<u64>>());
+    assert_eq!(served.live("?after=3", Some(4_999)).ids(1), [5_000]);
+    assert_eq!(served.live("?after=2&limit=2", None).ids(2), [3, 4]);
+}
+
+#[test]
+fn a_live_stream_of_a_channel_hears_that_one_alone() {
+    let served = Served::in_memory();
+    let (a, id) = served.channel("ahp-session:/a");
+    let mut of_a = served.live("?channel=ahp-session:/a", None);
+    assert_eq!(of_a.ids(1), [1]);
+    served.count_on(2, 5);
+    served.append(Batch { events: vec![of_channel(&a, id)], rows: Vec::new() });
+    let (seq, envelope) = of_a.next().unwrap();
+    assert_eq!((seq, &envelope["channel"]), (7, &json!("ahp-session:/a")));
+}
+
+#[test]
+fn live_streams_end_when_the_host_closes_its_connections() {
+    let served = Served::in_memory();
+    served.count_on(1, 2);
+    let mut live = served.live("", None);
+    assert_eq!(live.ids(2), [1, 2]);
+    let (_, follow) = served.get("/api/log?follow=true", &[]);
+    let mut follow = BufReader::new(follow.into_reader()).lines();
+    follow.next().unwrap().unwrap();
+    served.host.hub().close_all(1001, "the host is stopping");
+    assert_eq!(live.next(), None);
+    assert!(follow.all(|line| line.is_ok()));
+}
+
+#[test]
+fn a_live_stream_that_is_not_read_ends_and_is_resumed_where_it_was() {
+    let options = Options { unsent_limit: Some(64 << 10), ..Options::default() };
+    let served = Served::start(Arc::new(MemoryStore::new().unwrap()), options);
+    let mut live = served.live("", None);
+    let long = |n: u64| format!(r#"{{"type":"root/x","n":{n},"text":"{}"}}"#, "x".repeat(60_000));
+    let events = 600;
+    for n in 1..=events {
+        served.append(Batch { events: vec![command::event(n, Kind::Action, "host", long(n))], rows: Vec::new() });
+    }
+    let mut seen = 0;
+    while let Some((seq, _)) = live.next() {
+        assert_eq!(seq, seen + 1);
+        seen = seq;
+    }
+    assert!(seen < events, "36 MB fit into the buffers of a socket");
+    let rest = usize::try_from(events - seen).unwrap();
+    assert_eq!(served.live("", Some(seen)).ids(rest), (seen + 1..=events).collect::<Vec<u64>>());
+}
+
+#[test]
+fn following_the_log_shows_records_of_the_host_as_they_come() {
+    let served = Served::in_memory();
+    served.append(Batch { events: command::events(2), rows: Vec::new() });
+    let (_, body) = served.get("/api/log?follow=true&type=host/*", &[]);
+    let mut lines = BufReader::new(body.into_reader()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["serverSeq"], json!(1));
+    let fact = command::event(3, Kind::Host, "host", r#"{"type":"host/sessionDisposed"}"#.into());
+    served.append(Batch { events: vec![fact], rows: Vec::new() });
+    let event = next();
+    assert_eq!((&event["serverSeq"], &event["type"]), (&json!(3), &json!("host/sessionDisposed")));
+}
+
+#[test]
+fn the_log_is_shown_summed_and_verified() {
+    let served = Served::in_memory();
+    served.append(Batch { events: command::events(4), rows: Vec::new() });
+    assert_eq!(seqs(&served.lines("/api/log?by=user:ada&before=4")), [2]);
+    assert_eq!(served.json("/api/log/3").1["principal"], json!("host"));
+    assert_eq!(served.json("/api/log/stats").1["events"], json!(4));
+    let verdict = served.json("/api/log/verify");
+    assert_eq!((verdict.0, &verdict.1["ok"], &verdict.1["events"]), (200, &json!(true), &json!(4)));
+}
+
+#[test]
+fn errors_are_json_with_their_status_and_name_the_parameter() {
+    let served = Served::in_memory();
+    let refused = |path: &str, status: u16, code: &str, word: &str| {
+        let (got, body) = served.json(path);
+        assert_eq!((got, &body["error"]["code"]), (status, &json!(code)), "{path}: {body}");
+        assert!(body["error"]["message"].as_str().unwrap().contains(word), "{path}: {body}");
+    };
+    refused("/api/events?after=x", 400, "bad-parameter", "after");
+    refused("/api/events?limit=-1", 400, "bad-parameter", "limit");
+    refused("/api/events?chanel=x", 400, "bad-parameter", "chanel");
+    refused("/api/events?after=1&after=2", 400, "bad-parameter", "after");
+    refused("/api/events?channel=ahp-chat:/none", 404, "unknown-channel", "ahp-chat:/none");
+    refused("/api/log?since=soon", 400, "bad-parameter", "since");
+    refused("/api/log?type=%5B", 400, "bad-parameter", "type");
+    refused("/api/log?follow=maybe", 400, "bad-parameter", "follow");
+    refused("/api/log/7", 404, "unknown-event", "7");
+    refused("/api/log/seven", 400, "bad-parameter", "seq");
+    refused("/api/state", 400, "bad-parameter", "channel");
+    refused("/api/state?channel=ahp-root://&at=x", 400, "bad-parameter", "at");
+    let (status, mut body) = served.get("/api/events", &[("Accept", "text/event-stream"), ("Last-Event-ID", "last")]);
+    assert_eq!(status, 400);
+    assert!(body.read_to_string().unwrap().contains("Last-Event-ID"));
+}
+
+#[test]
+fn everything_but_health_is_behind_the_gate() {
+    let options = Options { token: Some("t"), ..Options::default() };
+    let served = Served::start(Arc::new(MemoryStore::new().unwrap()), options.clone());
+    let guarded = [
+        "/metrics",
+        "/api/host",
+        "/api/events",
+        "/api/state",
+        "/api/log",
+        "/api/log/1",
+        "/api/log/stats",
+        "/api/log/verify",
+    ];
+    for path in guarded {
+        let (status, body) = served.json(path);
+        assert_eq!((status, &body["error"]["code"]), (401, &json!("no-token")), "{path}");
+        assert_ne!(served.get(&format!("{path}?tkn=t"), &[]).0, 401, "{path}");
+        assert_ne!(served.get(path, &[("Authorization", "Bearer t")]).0, 401, "{path}");
+        let foreign = [("Authorization", "Bearer t"), ("Origin", "https://evil.example")];
+        assert_eq!(served.get(path, &foreign).0, 403, "{path}");
+    }
+    assert_eq!((served.get("/healthz", &[]).0, served.get("/readyz", &[]).0), (200, 200));
+    let open = Served::start(Arc::new(MemoryStore::new().unwrap()), Options { metrics_public: true, ..options });
+    assert_eq!(open.get("/metrics", &[]).0, 200);
+}
+
+#[test]
+fn the_secret_of_this_run_is_told_from_another_one() {
+    let served = Served::in_memory();
+    let this_run = |secret: &str| {
+        let (_, body) = served.get("/api/host", &[("Authorization", &format!("Bearer {secret}"))]);
+        serde_json::from_reader::<_, Value>(body.into_reader().take(1_000)).unwrap()["thisRun"].clone()
+    };
+    assert_eq!((this_run("of this run"), this_run("of another run")), (json!(true), json!(false)));
+}
+
+#[test]
+fn a_host_without_room_is_alive_and_not_ready_until_there_is_room_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let free = FreeSpace::fixed(1 << 30);
+    let options = SledOptions { free: free.clone(), ..SledOptions::default() };
+    let served = Served::start(Arc::new(SledStore::open(directory.path(), options).unwrap()), Options::default());
+    assert_eq!(served.get("/readyz", &[]).0, 200);
+    free.set(0);
+    assert_eq!((served.get("/healthz", &[]).0, served.get("/readyz", &[]).0), (200, 503));
+    free.set(1 << 30);
+    assert_eq!(served.get("/readyz", &[]).0, 200);
+}
