@@ -335,7 +335,6 @@ impl Host {
                     }
                 };
             }
-            Ok(None) if is_session_uri(channel) => no_session(channel),
             Ok(None) => not_found(channel),
             Err(fault) => unavailable(fault),
         };
@@ -661,10 +660,6 @@ fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Val
         *to = from;
     }
     print
-}
-
-fn is_session_uri(uri: &str) -> bool {
-    !uri.starts_with("ahp-chat:") && uri.contains(":/") && !uri.contains("://")
 }
 
 /// The path that a `file:` URI of this host names.

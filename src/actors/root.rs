@@ -72,6 +72,8 @@ pub struct RootActor {
     shared: Arc<Shared>,
     fold: RootFold,
     lane: Lane,
+    /// A count of sessions was lost: it is made anew with the next one.
+    recount: bool,
 }
 
 impl RootActor {
@@ -84,7 +86,7 @@ impl RootActor {
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
         let mut root = match read {
-            Some(at) => Self { shared, fold: at.fold, lane },
+            Some(at) => Self { shared, fold: at.fold, lane, recount: false },
             None => Self::begin(shared, lane),
         };
         root.bring_up_to_date(sessions);
@@ -94,7 +96,7 @@ impl RootActor {
 
     fn begin(shared: Arc<Shared>, lane: Lane) -> Self {
         let fold = RootFold::new(first_state(&shared.agents));
-        let root = Self { shared, fold, lane };
+        let root = Self { shared, fold, lane, recount: false };
         let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
         root.append(Kind::Host, fact.bytes());
         root
@@ -155,6 +157,18 @@ impl RootActor {
             action,
         };
         self.lane.append(Batch { events: vec![event], rows });
+        self.lane.release(None, self.when_lost());
+    }
+
+    /// Tells this actor when what it queued before is lost.
+    fn when_lost(&self) -> super::writer::Release {
+        let shared = Arc::clone(&self.shared);
+        let generation = self.lane.generation();
+        Box::new(move |place| {
+            if let (Err(_), Some(root)) = (place, shared.root.get()) {
+                root.do_send(RootMessage::Lost { generation });
+            }
+        })
     }
 
     fn dispatch(&mut self, client: ClientAction, action: Action) {
@@ -195,18 +209,15 @@ impl RootActor {
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
         self.lane.append(Batch { events: vec![event], rows: vec![row] });
         let shared = Arc::clone(&self.shared);
-        let generation = self.lane.generation();
         self.lane.release(
             None,
             Box::new(move |place| {
                 let Err(lost) = place else { return };
                 let rejection = Rejection::new(Code::LogUnavailable, lost.0.to_string());
                 reject_at(&client, shared.store.tail(), &rejection);
-                if let Some(root) = shared.root.get() {
-                    root.do_send(RootMessage::Lost { generation });
-                }
             }),
         );
+        self.lane.release(None, self.when_lost());
     }
 
     fn remember(&self, client_id: String, client: Value) {
@@ -264,10 +275,22 @@ impl RootActor {
         );
     }
 
+    /// How many sessions there are after `by` came or went.
+    fn count(&mut self, by: i64) -> i64 {
+        if self.recount {
+            if let Ok(count) = catalogue::count(self.shared.store.as_ref()) {
+                self.recount = false;
+                return i64::try_from(count).unwrap_or(i64::MAX);
+            }
+        }
+        self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0)
+    }
+
     fn reload(&mut self, generation: u64) {
         if generation != self.lane.generation() {
             return;
         }
+        self.recount = true;
         self.lane.reopen();
         let store = self.shared.store.as_ref();
         match replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true) {
@@ -295,7 +318,7 @@ impl Handler<RootMessage> for RootActor {
             RootMessage::Dispatch { client, action } => self.dispatch(client, *action),
             RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
             RootMessage::SessionsChanged { by } => {
-                let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);
+                let sessions = self.count(by);
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
