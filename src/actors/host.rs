@@ -210,7 +210,7 @@ impl Host {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
-                    let _ = self.shared.registry.send(found.session, message);
+                    self.shared.registry.send(found.session, message);
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -315,9 +315,7 @@ impl Host {
     }
 
     fn to_session(&self, found: &Resolved, message: SessionMessage) {
-        if let Err((_, message)) = self.shared.registry.send(found.session, message) {
-            message.refuse_busy(&self.shared);
-        }
+        self.shared.registry.send(found.session, message);
     }
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
@@ -590,7 +588,7 @@ impl Host {
     #[doc(hidden)]
     pub fn panic_in_chat(&self, chat: &str) {
         if let Ok(Some(found)) = self.shared.registry.resolve(chat) {
-            let _ = self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
+            self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
         }
     }
 

@@ -277,11 +277,11 @@ impl RootActor {
 
     /// How many sessions there are after `by` came or went.
     fn count(&mut self, by: i64) -> i64 {
-        if self.recount {
-            if let Ok(count) = catalogue::count(self.shared.store.as_ref()) {
-                self.recount = false;
-                return i64::try_from(count).unwrap_or(i64::MAX);
-            }
+        if self.recount
+            && let Ok(count) = catalogue::count(self.shared.store.as_ref())
+        {
+            self.recount = false;
+            return i64::try_from(count).unwrap_or(i64::MAX);
         }
         self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0)
     }
