@@ -4,6 +4,7 @@
 //! everything that was shown so far is on disk, reads on to the end, and then takes from its queue what is newer. A
 //! reader that is too slow has its stream ended, and resumes where it was; nothing is left out in silence.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,11 @@ use tokio::sync::mpsc;
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
 use super::events::{Render, envelope};
-use super::inspect::{Reading, on_one_line};
+use super::inspect::{Reading, event_at, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
 use crate::actors::router::{Router, Watch};
-use crate::events::{Record, ServerSeq};
+use crate::events::ServerSeq;
 
 /// How often an idle stream says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -40,12 +41,15 @@ struct Streaming {
     admin: web::Data<Admin>,
     connection: Rc<Connection>,
     reading: Reading,
+    render: Render,
     out: mpsc::Sender<Bytes>,
 }
 
 /// Replay, then live, as server-sent events.
 pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> HttpResponse {
-    let body = started(admitted, reading, async move |stream, router| stream.replay_and_watch(router, watch).await);
+    let render = server_sent_events(&admitted);
+    let replay = async move |stream: &mut Streaming, router: &Router| stream.replay_and_watch(router, watch).await;
+    let body = started(admitted, reading, render, replay);
     HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("Cache-Control", "no-cache"))
@@ -55,7 +59,8 @@ pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> HttpRe
 
 /// Everything that `reading` wants, also what is appended later, records of the host included.
 pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> HttpResponse {
-    let body = started(admitted, reading, async move |stream, _| stream.read_for_ever(render).await);
+    let body =
+        started(admitted, reading, render, async |stream: &mut Streaming, _: &Router| stream.read_for_ever().await);
     HttpResponse::Ok().content_type("application/x-ndjson").streaming(body)
 }
 
@@ -63,6 +68,7 @@ pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> HttpRespo
 fn started<F>(
     admitted: Admitted,
     reading: Reading,
+    render: Render,
     work: F,
 ) -> impl futures_util::Stream<Item = Result<Bytes, ApiFault>>
 where
@@ -71,7 +77,7 @@ where
     let (out, body) = mpsc::channel(2);
     let Admitted { admin, router } = admitted;
     let (connection, _) = router.connect(admin.unsent_limit);
-    let mut streaming = Streaming { admin, connection, reading, out };
+    let mut streaming = Streaming { admin, connection, reading, render, out };
     actix_web::rt::spawn(async move {
         let _ = work(&mut streaming, &router).await;
         router.disconnect(streaming.connection.id);
@@ -84,21 +90,21 @@ impl Streaming {
         let admin = self.admin.clone();
         let store = admin.host.store();
         self.send(Bytes::from_static(b": replay\n\n")).await?;
-        while store.tail().saturating_sub(self.reading.reached()) > NEAR {
-            self.read_to_the_end(server_sent_events).await?;
+        while self.reading.left() > 0 && store.tail().saturating_sub(self.reading.reached()) > NEAR {
+            self.read_to_the_end().await?;
         }
         router.watch(&self.connection, watch);
         admin.host.writer().barrier().await;
-        self.read_to_the_end(server_sent_events).await?;
+        self.read_to_the_end().await?;
         let seen = self.reading.reached();
         self.send_live(seen).await
     }
 
-    async fn read_for_ever(&mut self, render: Render) -> Result<(), Over> {
+    async fn read_for_ever(&mut self) -> Result<(), Over> {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            self.read_to_the_end(render).await?;
+            self.read_to_the_end().await?;
             if self.reading.is_over() {
                 return Ok(());
             }
@@ -110,8 +116,8 @@ impl Streaming {
     }
 
     /// Sends the pages up to what is on disk.
-    async fn read_to_the_end(&mut self, render: Render) -> Result<(), Over> {
-        while let Some(page) = self.page(render).await? {
+    async fn read_to_the_end(&mut self) -> Result<(), Over> {
+        while let Some(page) = self.page().await? {
             if !page.is_empty() {
                 self.send(page).await?;
             }
@@ -119,8 +125,9 @@ impl Streaming {
         if self.connection.is_closing() { Err(Over) } else { Ok(()) }
     }
 
-    async fn page(&mut self, render: Render) -> Result<Option<Bytes>, Over> {
+    async fn page(&mut self) -> Result<Option<Bytes>, Over> {
         let store = Arc::clone(self.admin.host.store());
+        let render = Arc::clone(&self.render);
         let mut reading = self.reading.clone();
         let read = off_thread(move || {
             let page = reading.next_page(&*store)?.map(|records| render(&records));
@@ -142,7 +149,7 @@ impl Streaming {
     async fn send_live(&self, seen: ServerSeq) -> Result<(), Over> {
         let mut left = self.reading.left();
         while left > 0 {
-            let piece = self.queued(seen, &mut left);
+            let piece = self.queued(seen, &mut left).await?;
             if !piece.is_empty() {
                 self.send(piece).await?;
                 continue;
@@ -156,20 +163,29 @@ impl Streaming {
     }
 
     /// What is queued, as server-sent events, at most a piece.
-    fn queued(&self, seen: ServerSeq, left: &mut u64) -> Bytes {
+    async fn queued(&self, seen: ServerSeq, left: &mut u64) -> Result<Bytes, Over> {
         let mut text = String::new();
         while text.len() < PIECE && *left > 0 {
             let Some(frame) = self.connection.pop() else { break };
             let envelope = envelope_of(&frame);
-            match seq_of(envelope) {
-                Some(seq) if seq > seen => {
-                    push_event(&mut text, seq, &on_one_line(envelope.to_owned()));
-                    *left -= 1;
-                }
-                _ => {}
-            }
+            let Some(head) = Head::of(envelope).filter(|head| head.server_seq > seen) else { continue };
+            let whole = if head.is_page() { self.page_of_turns(head.server_seq).await? } else { None };
+            let envelope = whole.unwrap_or_else(|| on_one_line(envelope.to_owned()));
+            push_event(&mut text, head.server_seq, &envelope);
+            *left -= 1;
         }
-        Bytes::from(text)
+        Ok(Bytes::from(text))
+    }
+
+    /// The envelope of a page of older turns, of which the log keeps the range.
+    async fn page_of_turns(&self, seq: ServerSeq) -> Result<Option<String>, Over> {
+        self.admin.host.writer().barrier().await;
+        let host = Arc::clone(&self.admin.host);
+        let read = off_thread(move || {
+            let record = event_at(&**host.store(), seq)?;
+            Ok::<_, ApiFault>(record.map(|record| envelope(&host, &record)))
+        });
+        read.await.map_err(|_| Over)
     }
 
     /// Waits for something in the queue; says now and then that the stream is still there.
@@ -182,12 +198,16 @@ impl Streaming {
     }
 }
 
-fn server_sent_events(records: &[Record]) -> Bytes {
-    let mut text = String::new();
-    for record in records {
-        push_event(&mut text, record.seq, &envelope(record));
-    }
-    Bytes::from(text)
+/// Writes envelopes as server-sent events.
+fn server_sent_events(admitted: &Admitted) -> Render {
+    let host = Arc::clone(&admitted.admin.host);
+    Arc::new(move |records| {
+        let mut text = String::new();
+        for record in records {
+            push_event(&mut text, record.seq, &envelope(&host, record));
+        }
+        Bytes::from(text)
+    })
 }
 
 fn push_event(text: &mut String, seq: ServerSeq, envelope: &str) {
@@ -196,11 +216,27 @@ fn push_event(text: &mut String, seq: ServerSeq, envelope: &str) {
     let _ = write!(text, "id: {seq}\ndata: {envelope}\n\n");
 }
 
-fn seq_of(envelope: &str) -> Option<ServerSeq> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Numbered {
-        server_seq: ServerSeq,
+/// What must be known of an envelope to send it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    server_seq: ServerSeq,
+    #[serde(borrow)]
+    action: ActionHead<'a>,
+}
+
+#[derive(Deserialize)]
+struct ActionHead<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+impl<'a> Head<'a> {
+    fn of(envelope: &'a str) -> Option<Self> {
+        serde_json::from_str(envelope).ok()
     }
-    serde_json::from_str::<Numbered>(envelope).ok().map(|numbered| numbered.server_seq)
+
+    fn is_page(&self) -> bool {
+        self.action.kind == "chat/turnsLoaded"
+    }
 }

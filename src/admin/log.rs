@@ -23,9 +23,9 @@ pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpRespon
     };
     let reading = Reading::new(scope, filter);
     if query.flag("follow")? {
-        return Ok(live::follow(admitted, reading, lines));
+        return Ok(live::follow(admitted, reading, Arc::new(lines)));
     }
-    Ok(events::streamed(&admitted.admin, reading, lines))
+    Ok(events::streamed(&admitted.admin, reading, Arc::new(lines)))
 }
 
 /// `GET /api/log/{seq}`: one event, whole.
@@ -62,7 +62,7 @@ fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
 }
 
 /// Events as JSON lines.
-pub fn lines(records: &[Record]) -> Bytes {
+fn lines(records: &[Record]) -> Bytes {
     let mut text = String::new();
     for record in records {
         text.push_str(&EventLine::from(record).json());
