@@ -45,6 +45,6 @@ crash *ARGS:
 powercut *ARGS:
     cargo run --locked --release --example powercut -- {{ARGS}}
 
-# Writes the frozen fixtures of the stored formats anew. Only for a format that was never released.
-fixtures:
-    cargo run --locked --example fixtures
+# Makes a frozen data directory of the present format in the empty folder DIR. One that was released is never made again.
+fixtures DIR:
+    SCROLLBACK_MAKE_FIXTURE="{{DIR}}" cargo test --locked --lib makes_the_fixture

@@ -52,6 +52,7 @@ const SECRETS: [Secret; 6] = [
         places: &[
             ("protocol/", "sockets and pages"),
             ("admin/", "pages"),
+            ("access/", "reads a request's token, origin and host"),
             ("cli/", "starts the server"),
             ("cli.rs", "starts the server"),
             ("main.rs", "starts the runtime"),
@@ -67,6 +68,7 @@ const SECRETS: [Secret; 6] = [
             ("cli.rs", "starts it"),
             ("main.rs", "starts it"),
             ("actors/", "arbiters are its threads"),
+            ("agents/", "processes are tasks on their chat's thread"),
         ],
     },
     Secret {
@@ -74,7 +76,10 @@ const SECRETS: [Secret; 6] = [
         known: |source| source.strings.contains("jsonrpc"),
         places: &[
             ("protocol/", "where frames are read and written"),
-            ("actors/router", "puts the constant head of a notification before stored bytes, once for all subscribers"),
+            (
+                "actors/envelope",
+                "puts the constant head of a notification before stored bytes, once for all subscribers",
+            ),
         ],
     },
     Secret {

@@ -69,7 +69,7 @@ pub struct Subscription {
 }
 
 /// How far back a client's turns reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Window {
     /// The ordinal of the oldest turn that it was shown, from 1; the turns before it are the ones it lacks.
     pub oldest: u64,
@@ -294,14 +294,15 @@ impl Connection {
         }
     }
 
-    /// Says that the client is given all events of `alias` up to and including `upto`, and is shown turns from `window`
+    /// Says that the client is given all events of `alias` up to and including `upto`, and was shown turns from `window`
     /// on: neither what is held of them nor what still arrives late is sent again.
     pub fn replayed(&self, alias: &Channel, upto: ServerSeq, window: Option<Window>) {
         self.forget_held(alias, upto);
         let mut all = self.subscriptions.borrow_mut();
         for subscription in all.values_mut().flatten().filter(|s| s.alias == *alias) {
             subscription.from_seq = subscription.from_seq.max(upto);
-            subscription.window = window;
+            // A page that is held may have shown more than the replay did.
+            subscription.window = subscription.window.zip(window).map(|(a, b)| if a.oldest < b.oldest { a } else { b });
         }
     }
 
@@ -361,4 +362,88 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::ChannelId;
+
+    fn subscription(channel: &str, alias: &str, from_seq: ServerSeq) -> Subscription {
+        Subscription { channel: channel.into(), alias: alias.into(), from_seq, window: None }
+    }
+
+    fn deliver(connection: &Connection, channel: &str, seq: ServerSeq) {
+        let envelope = Envelope::new(channel.into(), ChannelId(2), seq, None, b"{}");
+        connection.deliver(&envelope, &|_| None);
+    }
+
+    /// The numbers of the frames that wait, and the channels that they name.
+    fn sent(connection: &Connection) -> Vec<(String, ServerSeq)> {
+        let frames = std::iter::from_fn(|| connection.pop());
+        let params = frames.map(|frame| serde_json::from_str::<serde_json::Value>(&frame).unwrap()["params"].clone());
+        params.map(|p| (p["channel"].as_str().unwrap().to_owned(), p["serverSeq"].as_u64().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_channel_that_changed_before_the_newest_snapshot_is_named() {
+        let connection = Connection::new(1, 10_000);
+        connection.hold();
+        connection.subscribe(subscription("a", "a", 50));
+        deliver(&connection, "a", 70);
+        connection.subscribe(subscription("b", "b", 80));
+        deliver(&connection, "b", 90);
+        assert_eq!(connection.held_before(80), [Channel::from("a")]);
+        connection.forget_held(&"a".into(), 70);
+        assert_eq!((connection.held_before(80), connection.first_held()), (Vec::new(), Some(90)));
+    }
+
+    #[test]
+    fn what_a_replay_brought_is_not_sent_again_however_late_it_arrives() {
+        let connection = Connection::new(1, 10_000);
+        connection.hold();
+        connection.subscribe(subscription("a", "a", 10));
+        connection.subscribe(subscription("b", "b", 25));
+        deliver(&connection, "a", 20);
+        deliver(&connection, "b", 26);
+        connection.replayed(&"a".into(), 30, None);
+        connection.release_held(r#"{"params":{"channel":"answer","serverSeq":0}}"#.into(), 0);
+        deliver(&connection, "a", 29);
+        deliver(&connection, "a", 31);
+        let expected = [("answer", 0), ("b", 26), ("a", 31)].map(|(name, seq)| (name.to_owned(), seq));
+        assert_eq!(sent(&connection), expected);
+    }
+
+    #[test]
+    fn held_envelopes_are_bounded_like_unsent_ones() {
+        let connection = Connection::new(1, 500);
+        connection.hold();
+        connection.subscribe(subscription("a", "a", 0));
+        (1..20).for_each(|seq| deliver(&connection, "a", seq));
+        assert_eq!(connection.closing().map(|closing| closing.code), Some(CLOSE_SLOW));
+        assert_eq!(connection.first_held(), None);
+    }
+
+    #[test]
+    fn a_name_that_comes_to_stand_for_another_channel_leaves_the_first() {
+        let connection = Connection::new(1, 10_000);
+        connection.subscribe(subscription("a", "name", 0));
+        assert_eq!(connection.subscribe(subscription("b", "name", 0)), Some("a".into()));
+        deliver(&connection, "a", 1);
+        deliver(&connection, "b", 2);
+        assert_eq!(sent(&connection), [("name".to_owned(), 2)]);
+        assert_eq!(connection.subscription_count(), 1);
+    }
+
+    #[test]
+    fn a_channel_is_heard_under_each_of_its_names() {
+        let connection = Connection::new(1, 10_000);
+        connection.subscribe(subscription("a", "a", 0));
+        connection.subscribe(subscription("a", "b", 1));
+        deliver(&connection, "a", 1);
+        deliver(&connection, "a", 2);
+        assert_eq!(sent(&connection), [("a", 1), ("a", 2), ("b", 2)].map(|(name, seq)| (name.to_owned(), seq)));
+        assert_eq!(connection.unsubscribe(&"a".into()), None);
+        assert_eq!(connection.unsubscribe(&"b".into()), Some("a".into()));
+    }
 }

@@ -25,7 +25,7 @@ use super::session::reject_at;
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::{self, ChannelKind};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, Origin, RowOp, ServerSeq, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Table};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::replay;
@@ -53,6 +53,11 @@ pub enum RootMessage {
     /// Sessions came or went.
     SessionsChanged {
         by: i64,
+    },
+    /// Something to remember of a client.
+    Remember {
+        client_id: String,
+        client: Value,
     },
     /// A batch was lost.
     Lost {
@@ -91,7 +96,7 @@ impl RootActor {
         let fold = RootFold::new(first_state(&shared.agents));
         let root = Self { shared, fold, lane };
         let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
-        root.append(Kind::Host, fact.bytes(), "host", None);
+        root.append(Kind::Host, fact.bytes());
         root
     }
 
@@ -109,7 +114,7 @@ impl RootActor {
             let values = self.fold.state.config.take().map(|config| config.values).unwrap_or_default();
             self.fold.state.config = want.config.map(|config| RootConfigState { values, ..config });
             let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
-            self.append(Kind::Host, fact.bytes(), "host", None);
+            self.append(Kind::Host, fact.bytes());
         }
         if self.fold.state.active_sessions != Some(sessions) {
             self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
@@ -127,22 +132,28 @@ impl RootActor {
     fn say(&mut self, action: StateAction) {
         let action = Action::host(action);
         self.fold.apply(&action);
-        self.append(Kind::Action, action.bytes, "host", None);
+        self.append(Kind::Action, action.bytes);
     }
 
-    fn append(&self, kind: Kind, action: Bytes, principal: &str, origin: Option<Origin>) {
+    fn append(&self, kind: Kind, action: Bytes) {
+        let rows = match kind {
+            Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
+            Kind::Action => Vec::new(),
+        };
+        self.append_with(kind, action, rows);
+    }
+
+    fn append_with(&self, kind: Kind, action: Bytes, rows: Vec<RowOp>) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
             kind,
             at: self.shared.clock.now(),
-            principal: Arc::from(principal),
-            origin,
+            principal: Arc::from("host"),
+            origin: None,
             about: None,
             action,
         };
-        let rows = catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0));
-        let rows = if kind == Kind::Host { rows } else { Vec::new() };
         self.lane.append(Batch { events: vec![event], rows });
     }
 
@@ -196,6 +207,15 @@ impl RootActor {
                 }
             }),
         );
+    }
+
+    fn remember(&self, client_id: String, client: Value) {
+        let row = RowOp::Put {
+            table: Table::Client,
+            key: client_id.as_bytes().to_vec(),
+            value: Bytes::from(client.to_string()),
+        };
+        self.append_with(Kind::Host, Fact::Client { client_id, client }.bytes(), vec![row]);
     }
 
     fn is_resent(&self, client: &ClientAction) -> bool {
@@ -280,6 +300,7 @@ impl Handler<RootMessage> for RootActor {
                     active_sessions: sessions,
                 }));
             }
+            RootMessage::Remember { client_id, client } => self.remember(client_id, client),
             RootMessage::Lost { generation } => self.reload(generation),
             RootMessage::Stop => ctx.stop(),
         }

@@ -22,6 +22,8 @@ use crate::events::{Batch, ChannelId, Kind, LogFault, ServerSeq, Store};
 const QUANTUM: usize = 4 * 1024;
 /// When a commit stops taking more, in bytes.
 const COMMIT_BYTES: usize = 64 * 1024;
+/// With [`Durability::Interval`]: how many events are shown before a commit, at most. The store keeps more numbers reserved.
+const EVENTS_AHEAD: u64 = 2_000;
 /// How many channels' newest numbers are kept in memory before the store is asked again.
 const KNOWN_CHANNELS: usize = 100_000;
 
@@ -462,11 +464,16 @@ struct Ahead {
     batches: Vec<Batch>,
     events: u64,
     since: Option<Instant>,
+    /// Why the last commit failed: nothing more is shown until one succeeds.
+    failing: Option<Lost>,
 }
 
 impl Ahead {
     fn publish(&mut self, shared: &Shared, taken: Taken) {
         let (steps, batches) = split(taken);
+        if let Some(lost) = &self.failing {
+            return refuse(shared, steps, lost);
+        }
         let mut next = shared.store.next_seq() + self.events;
         let before = next;
         let firsts: Vec<ServerSeq> = batches
@@ -492,10 +499,11 @@ impl Ahead {
 
     fn is_due(&self, shared: &Shared) -> bool {
         self.due_in(shared).is_some_and(|wait| wait.is_zero())
+            || (self.events >= EVENTS_AHEAD && self.failing.is_none())
     }
 
-    /// Commits what was published. When that fails, what was shown is lost: no lane may go on, so the writer stops
-    /// taking appends and the host has to be started again.
+    /// Commits what was published. When that fails, it is tried again at the next interval, and until then every append is
+    /// refused.
     fn commit(&mut self, shared: &Shared) {
         if self.batches.is_empty() {
             return;
@@ -509,6 +517,7 @@ impl Ahead {
                 counter!("scrollback_commits_failed_total").increment(1);
                 tracing::error!(%fault, "what was shown could not be written down: it is tried again");
                 self.since = Some(Instant::now());
+                self.failing = Some(Lost(Arc::from(fault.to_string())));
             }
         }
     }

@@ -14,12 +14,12 @@ use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, Reading, Scope};
 use super::live;
 use super::query::Query;
-use crate::actors::host::Host;
+use crate::actors::chat::pages;
 use crate::actors::router::Watch;
-use crate::events::{Channel, ChannelId, Record};
+use crate::events::{Channel, ChannelId, Record, Store};
 
 /// Makes the text of a page.
-pub type Render = Arc<dyn Fn(&[Record]) -> Bytes + Send + Sync>;
+pub type Render = fn(&dyn Store, &[Record]) -> Bytes;
 
 /// Answers with what is in the log, and with `Accept: text/event-stream` with what comes as well.
 pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
@@ -33,7 +33,7 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
     let scope = channels.as_ref().map_or(Scope::All, |all| Scope::Channels(all.iter().map(|(_, id)| *id).collect()));
     let reading = Reading::new(scope, filter);
     if !is_live {
-        return Ok(streamed(&admitted.admin, reading, envelopes(&admitted.admin)));
+        return Ok(streamed(&admitted.admin, reading, envelopes));
     }
     let watch = channels.map_or(Watch::All, |all| Watch::Channels(all.into_iter().map(|(name, _)| name).collect()));
     Ok(live::server_sent(admitted, reading, watch))
@@ -42,16 +42,17 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
 /// A response of pages, each read when the one before it was taken. No thread waits for a slow reader.
 pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> HttpResponse {
     let store = Arc::clone(admin.host.store());
-    let pages = stream::try_unfold((store, reading, render), |(store, mut reading, render)| {
+    let pages = stream::try_unfold((store, reading), move |(store, mut reading)| async move {
         off_thread(move || {
             loop {
                 match reading.next_page(&*store)? {
                     None => return Ok::<_, ApiFault>(None),
                     Some(records) if records.is_empty() => {}
-                    Some(records) => return Ok(Some((render(&records), (store, reading, render)))),
+                    Some(records) => return Ok(Some((render(&*store, &records), (store, reading)))),
                 }
             }
         })
+        .await
     });
     HttpResponse::Ok().content_type("application/x-ndjson").streaming(pages)
 }
@@ -87,22 +88,19 @@ pub async fn channel(admin: &web::Data<Admin>, uri: String) -> Result<(Channel, 
     .await
 }
 
-/// Writes envelopes as JSON lines.
-fn envelopes(admin: &web::Data<Admin>) -> Render {
-    let host = Arc::clone(&admin.host);
-    Arc::new(move |records| {
-        let mut text = String::new();
-        for record in records {
-            text.push_str(&envelope(&host, record));
-            text.push('\n');
-        }
-        Bytes::from(text)
-    })
+/// The envelopes of a page as JSON lines.
+fn envelopes(store: &dyn Store, records: &[Record]) -> Bytes {
+    let mut text = String::new();
+    for record in records {
+        text.push_str(&envelope(store, record));
+        text.push('\n');
+    }
+    Bytes::from(text)
 }
 
-/// The AHP envelope of a stored event, on one line.
-pub fn envelope(host: &Host, record: &Record) -> String {
-    inspect::on_one_line(host.envelope_json(record, record.channel.as_str()))
+/// The AHP envelope of a stored event, on one line; of a page of older turns, which the log keeps as a range, the page.
+pub fn envelope(store: &dyn Store, record: &Record) -> String {
+    inspect::on_one_line(pages::envelope(store, record, record.channel.as_str()))
 }
 
 fn accepts_event_stream(request: &HttpRequest) -> bool {

@@ -22,7 +22,7 @@ use super::inspect::{Reading, event_at, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
 use crate::actors::router::{Router, Watch};
-use crate::events::ServerSeq;
+use crate::events::{Record, ServerSeq, Store};
 
 /// How often an idle stream says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -41,15 +41,12 @@ struct Streaming {
     admin: web::Data<Admin>,
     connection: Rc<Connection>,
     reading: Reading,
-    render: Render,
     out: mpsc::Sender<Bytes>,
 }
 
 /// Replay, then live, as server-sent events.
 pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> HttpResponse {
-    let render = server_sent_events(&admitted);
-    let replay = async move |stream: &mut Streaming, router: &Router| stream.replay_and_watch(router, watch).await;
-    let body = started(admitted, reading, render, replay);
+    let body = started(admitted, reading, async move |stream, router| stream.replay_and_watch(router, watch).await);
     HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("Cache-Control", "no-cache"))
@@ -59,8 +56,7 @@ pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> HttpRe
 
 /// Everything that `reading` wants, also what is appended later, records of the host included.
 pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> HttpResponse {
-    let body =
-        started(admitted, reading, render, async |stream: &mut Streaming, _: &Router| stream.read_for_ever().await);
+    let body = started(admitted, reading, async move |stream, _| stream.read_for_ever(render).await);
     HttpResponse::Ok().content_type("application/x-ndjson").streaming(body)
 }
 
@@ -68,7 +64,6 @@ pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> HttpRespo
 fn started<F>(
     admitted: Admitted,
     reading: Reading,
-    render: Render,
     work: F,
 ) -> impl futures_util::Stream<Item = Result<Bytes, ApiFault>>
 where
@@ -77,7 +72,7 @@ where
     let (out, body) = mpsc::channel(2);
     let Admitted { admin, router } = admitted;
     let (connection, _) = router.connect(admin.unsent_limit);
-    let mut streaming = Streaming { admin, connection, reading, render, out };
+    let mut streaming = Streaming { admin, connection, reading, out };
     actix_web::rt::spawn(async move {
         let _ = work(&mut streaming, &router).await;
         router.disconnect(streaming.connection.id);
@@ -91,20 +86,20 @@ impl Streaming {
         let store = admin.host.store();
         self.send(Bytes::from_static(b": replay\n\n")).await?;
         while self.reading.left() > 0 && store.tail().saturating_sub(self.reading.reached()) > NEAR {
-            self.read_to_the_end().await?;
+            self.read_to_the_end(server_sent_events).await?;
         }
         router.watch(&self.connection, watch);
         admin.host.writer().barrier().await;
-        self.read_to_the_end().await?;
+        self.read_to_the_end(server_sent_events).await?;
         let seen = self.reading.reached();
         self.send_live(seen).await
     }
 
-    async fn read_for_ever(&mut self) -> Result<(), Over> {
+    async fn read_for_ever(&mut self, render: Render) -> Result<(), Over> {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            self.read_to_the_end().await?;
+            self.read_to_the_end(render).await?;
             if self.reading.is_over() {
                 return Ok(());
             }
@@ -116,8 +111,8 @@ impl Streaming {
     }
 
     /// Sends the pages up to what is on disk.
-    async fn read_to_the_end(&mut self) -> Result<(), Over> {
-        while let Some(page) = self.page().await? {
+    async fn read_to_the_end(&mut self, render: Render) -> Result<(), Over> {
+        while let Some(page) = self.page(render).await? {
             if !page.is_empty() {
                 self.send(page).await?;
             }
@@ -125,12 +120,11 @@ impl Streaming {
         if self.connection.is_closing() { Err(Over) } else { Ok(()) }
     }
 
-    async fn page(&mut self) -> Result<Option<Bytes>, Over> {
+    async fn page(&mut self, render: Render) -> Result<Option<Bytes>, Over> {
         let store = Arc::clone(self.admin.host.store());
-        let render = Arc::clone(&self.render);
         let mut reading = self.reading.clone();
         let read = off_thread(move || {
-            let page = reading.next_page(&*store)?.map(|records| render(&records));
+            let page = reading.next_page(&*store)?.map(|records| render(&*store, &records));
             Ok::<_, ApiFault>((page, reading))
         });
         let (page, reading) = read.await.map_err(|_| Over)?;
@@ -180,10 +174,10 @@ impl Streaming {
     /// The envelope of a page of older turns, of which the log keeps the range.
     async fn page_of_turns(&self, seq: ServerSeq) -> Result<Option<String>, Over> {
         self.admin.host.writer().barrier().await;
-        let host = Arc::clone(&self.admin.host);
+        let store = Arc::clone(self.admin.host.store());
         let read = off_thread(move || {
-            let record = event_at(&**host.store(), seq)?;
-            Ok::<_, ApiFault>(record.map(|record| envelope(&host, &record)))
+            let record = event_at(&*store, seq)?;
+            Ok::<_, ApiFault>(record.map(|record| envelope(&*store, &record)))
         });
         read.await.map_err(|_| Over)
     }
@@ -198,16 +192,12 @@ impl Streaming {
     }
 }
 
-/// Writes envelopes as server-sent events.
-fn server_sent_events(admitted: &Admitted) -> Render {
-    let host = Arc::clone(&admitted.admin.host);
-    Arc::new(move |records| {
-        let mut text = String::new();
-        for record in records {
-            push_event(&mut text, record.seq, &envelope(&host, record));
-        }
-        Bytes::from(text)
-    })
+fn server_sent_events(store: &dyn Store, records: &[Record]) -> Bytes {
+    let mut text = String::new();
+    for record in records {
+        push_event(&mut text, record.seq, &envelope(store, record));
+    }
+    Bytes::from(text)
 }
 
 fn push_event(text: &mut String, seq: ServerSeq, envelope: &str) {

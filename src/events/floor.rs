@@ -44,12 +44,13 @@ pub enum Found {
 }
 
 impl Floor {
-    /// The floor of a log whose newest number is `tail` and whose next one is `next`, with a block reserved.
+    /// The floor of a log whose newest number is `tail` and whose next one is `next`, with a block reserved behind `used`,
+    /// the number after those that are to be used now.
     ///
     /// It stays `ahead` while the log has a gap before `next`, since what lies in the gap was shown by an earlier run.
-    pub fn reserve(tail: ServerSeq, next: ServerSeq, ahead: bool) -> Self {
+    pub fn reserve(tail: ServerSeq, next: ServerSeq, used: ServerSeq, ahead: bool) -> Self {
         let start = tail.saturating_add(1);
-        Self { start, end: next.saturating_add(BLOCK), ahead: ahead || start < next }
+        Self { start, end: used.saturating_add(BLOCK), ahead: ahead || start < next }
     }
 
     /// The floor of a log that was closed in order: nothing before `next` is in doubt.
@@ -144,8 +145,13 @@ mod tests {
     }
 
     #[test]
+    fn a_block_reserved_for_an_append_shows_nothing_ahead() {
+        assert!(!Floor::reserve(50, 51, 115, false).ahead);
+    }
+
+    #[test]
     fn a_gap_keeps_the_floor_ahead_until_it_is_closed_by_an_event() {
-        assert!(Floor::reserve(50, 10_001, false).ahead);
+        assert!(Floor::reserve(50, 10_001, 10_001, false).ahead);
         assert_eq!(Floor::closed(50, 10_001), Floor { start: 51, end: 10_001, ahead: true });
         assert_eq!(Floor::closed(10_001, 10_002), Floor { start: 10_002, end: 10_002, ahead: false });
     }
@@ -155,7 +161,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("floor");
         assert_eq!(Floor::read(&path).expect("read"), Found::Missing);
-        let floor = Floor::reserve(0, 1, false);
+        let floor = Floor::reserve(0, 1, 1, false);
         floor.write(&path).expect("written");
         assert_eq!(Floor::read(&path).expect("read"), Found::Floor(floor));
     }

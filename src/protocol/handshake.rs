@@ -117,6 +117,7 @@ async fn answer(peer: &Rc<Peer>, caller: Caller, version: &str, wanted: &[Wanted
     for snapshot in collection.snapshots() {
         peer.saw(&caller, &snapshot.resource, None);
     }
+    drop(collection);
     peer.open(caller);
     release(peer, ticket, Ok(result));
 }

@@ -131,6 +131,7 @@ impl Peer {
 
     /// Ends a handshake that succeeded.
     pub fn open(&self, caller: Caller) {
+        self.app.host.client_arrived(&caller);
         self.phase.replace(Phase::Open(caller));
     }
 
@@ -144,7 +145,11 @@ impl Peer {
     /// # Errors
     /// A refusal when it belongs to another one.
     pub fn claim(&self, client_id: &str, version: Option<&str>) -> Result<RememberedClient, Refusal> {
-        let known = self.app.clients.recall(client_id);
+        let known = self
+            .app
+            .clients
+            .recall(client_id)
+            .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
         let mut client = known.unwrap_or_else(|| RememberedClient {
             principal: Arc::clone(&self.principal),
             protocol_version: ahp_types::PROTOCOL_VERSION.to_owned(),
@@ -165,10 +170,16 @@ impl Peer {
 
     /// Notes which view of `alias` was subscribed to.
     pub fn saw(&self, caller: &Caller, alias: &Channel, turns: Option<u64>) {
+        let mut views = self.views.borrow_mut();
         match turns {
-            Some(turns) => self.views.borrow_mut().insert(alias.clone(), turns),
-            None => self.views.borrow_mut().remove(alias),
+            Some(turns) => views.insert(alias.clone(), turns),
+            None => views.remove(alias),
         };
+        if views.len() > self.app.settings.max_subscriptions {
+            // Channels that are gone left theirs behind.
+            views.retain(|alias, _| self.connection.channel_of(alias).is_some());
+        }
+        drop(views);
         let window = RememberedWindow { turns, oldest: self.connection.window(alias) };
         self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
     }
@@ -189,6 +200,7 @@ impl Peer {
             let window = RememberedWindow { turns, oldest };
             self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
         }
+        self.app.host.client_gone(&caller);
         for session in channels.iter().filter(|channel| names::reads_as_session(channel.as_str())) {
             self.app.host.client_left(&caller, session);
         }

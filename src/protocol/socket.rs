@@ -231,7 +231,7 @@ impl Socket {
 /// The code that answers the peer's close.
 fn answer_to_close(code: Option<u16>) -> u16 {
     match code {
-        Some(code @ (1000..=1003 | 1007..=1011 | 3000..=4999)) => code,
+        Some(code) if matches!(code, 1000..=1003 | 1007..=1011 | 3000..=4999) => code,
         _ => 1000,
     }
 }

@@ -73,7 +73,8 @@ impl SledStore {
         let mut writer = self.writer();
         writer.refuse_when_read_only()?;
         writer.ahead = true;
-        let floor = Floor::reserve(self.tail.load(Ordering::Acquire), self.next.load(Ordering::Acquire), true);
+        let next = self.next.load(Ordering::Acquire);
+        let floor = Floor::reserve(self.tail.load(Ordering::Acquire), next, next, true);
         let path = self.directory.join(open::FLOOR);
         floor.write(&path).map_err(io_fault(&path))?;
         writer.floor = floor;
@@ -148,7 +149,8 @@ impl SledStore {
         if writer.floor.covers(next) {
             return Ok(());
         }
-        let floor = Floor::reserve(self.tail.load(Ordering::Acquire), next, writer.ahead);
+        let (tail, unused) = (self.tail.load(Ordering::Acquire), self.next.load(Ordering::Acquire));
+        let floor = Floor::reserve(tail, unused, next, writer.ahead);
         let path = self.directory.join(open::FLOOR);
         match floor.write(&path) {
             Ok(()) => {

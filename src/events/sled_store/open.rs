@@ -51,7 +51,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
     if next > tail.saturating_add(1) {
         tracing::info!(tail, next, "numbers may have been shown that are not on disk: numbering goes on above them");
     }
-    let floor = Floor::reserve(tail, next, false);
+    let floor = Floor::reserve(tail, next, next, false);
     if options.access == Access::Write {
         let path = directory.join(FLOOR);
         floor.write(&path).map_err(io_fault(&path))?;

@@ -1,0 +1,120 @@
+//! A host on its own thread and port, over any store.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use actix_web::{App as WebApp, HttpServer};
+use scrollback::access::Gate;
+use scrollback::actors::agent::Agent;
+use scrollback::actors::host::{Host, HostSettings};
+use scrollback::agents;
+use scrollback::clock::Clock;
+use scrollback::events::Store;
+use scrollback::events::memory::MemoryStore;
+use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
+
+use super::Client;
+
+/// How a host is started.
+pub struct Options {
+    pub settings: HostSettings,
+    pub protocol: ProtocolSettings,
+    pub agents: Vec<Arc<dyn Agent>>,
+    pub clock: Clock,
+    pub token: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            settings: HostSettings::default(),
+            protocol: ProtocolSettings::default(),
+            agents: vec![agents::built_in()],
+            clock: Clock::system(),
+            token: None,
+        }
+    }
+}
+
+/// A running host. It stops in order when it is dropped.
+pub struct TestHost {
+    pub address: SocketAddr,
+    pub host: Arc<Host>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl TestHost {
+    /// A host over a store in memory.
+    pub fn in_memory() -> Self {
+        Self::start(Arc::new(MemoryStore::new().unwrap()), Options::default())
+    }
+
+    /// A host over the data in `directory`, which is made where it is not there.
+    pub fn on_disk(directory: &Path) -> Self {
+        let store = SledStore::open(directory, SledOptions::default()).unwrap();
+        Self::start(Arc::new(store), Options::default())
+    }
+
+    /// A host over `store`. Interrupted turns have their endings when this returns.
+    pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (started, wait) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let host = Host::start(options.settings, store, options.agents, options.clock).unwrap();
+                host.recover().await.unwrap();
+                let gate = Gate {
+                    token: options.token,
+                    host_secret: None,
+                    host_name: "test".into(),
+                    allowed_origins: Vec::new(),
+                    bind: address,
+                };
+                let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
+                let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));
+                let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);
+                let server = server.shutdown_timeout(1).listen(listener).unwrap().run();
+                let handle = server.handle();
+                actix_web::rt::spawn(server);
+                started.send(Arc::clone(&host)).unwrap();
+                let _ = stopped.await;
+                host.stop().await;
+                handle.stop(true).await;
+            });
+        });
+        let host = wait.recv_timeout(super::PATIENCE).unwrap();
+        Self { address, host, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// A client that has shaken hands as `id`, subscribed to the root.
+    pub async fn client(&self, id: &str) -> Client {
+        let mut client = Client::connect(self.address).await;
+        client.initialize(id, &["ahp-root://"]).await;
+        client
+    }
+
+    /// Stops the host in order.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for TestHost {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,12 @@
+//! A host in this process, and two clients of it: raw frames, and the official library.
+
+mod client;
+mod host;
+
+pub use client::{Client, chat_of, is_ending, message};
+pub use host::{Options, TestHost};
+
+use std::time::Duration;
+
+/// What every wait in these tests may take at most. Nothing is ever waited for by its time.
+pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,7 @@
+//! What the host does, stated through a real socket, with the real store and the real agent. One binary for all of it:
+//! each file is a subject, and `harness` is how they reach a host.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod conversation;
+mod harness;
