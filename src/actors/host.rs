@@ -596,10 +596,12 @@ impl Host {
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.registry.send_all(|| SessionMessage::Stop);
-        self.to_root(RootMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if let Some(root) = self.shared.root.get() {
+            let _ = root.send(RootMessage::Stop).await;
         }
         self.shared.writer.stop();
         self.shared.hub.close_all(1001, "the host is stopping");

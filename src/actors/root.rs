@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::command::{Refusal, RefusalKind};
 use super::connection::{Caller, Subscription};
-use super::core::ClientAction;
+use super::core::{ClientAction, Unsaved, checkpoint};
 use super::envelope;
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
@@ -72,6 +72,7 @@ pub struct RootActor {
     shared: Arc<Shared>,
     fold: RootFold,
     lane: Lane,
+    unsaved: Unsaved,
     /// A count of sessions was lost: it is made anew with the next one.
     recount: bool,
 }
@@ -86,7 +87,10 @@ impl RootActor {
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
         let mut root = match read {
-            Some(at) => Self { shared, fold: at.fold, lane, recount: false },
+            Some(at) => {
+                let unsaved = Unsaved::after_replay(at.since_checkpoint);
+                Self { shared, fold: at.fold, lane, unsaved, recount: false }
+            }
             None => Self::begin(shared, lane),
         };
         root.bring_up_to_date(sessions);
@@ -96,7 +100,7 @@ impl RootActor {
 
     fn begin(shared: Arc<Shared>, lane: Lane) -> Self {
         let fold = RootFold::new(first_state(&shared.agents));
-        let root = Self { shared, fold, lane, recount: false };
+        let mut root = Self { shared, fold, lane, unsaved: Unsaved::default(), recount: false };
         let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
         root.append(Kind::Host, fact.bytes());
         root
@@ -137,7 +141,7 @@ impl RootActor {
         self.append(Kind::Action, action.bytes);
     }
 
-    fn append(&self, kind: Kind, action: Bytes) {
+    fn append(&mut self, kind: Kind, action: Bytes) {
         let rows = match kind {
             Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
             Kind::Action => Vec::new(),
@@ -145,7 +149,7 @@ impl RootActor {
         self.append_with(kind, action, rows);
     }
 
-    fn append_with(&self, kind: Kind, action: Bytes, rows: Vec<RowOp>) {
+    fn append_with(&mut self, kind: Kind, action: Bytes, rows: Vec<RowOp>) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
@@ -156,8 +160,22 @@ impl RootActor {
             about: None,
             action,
         };
-        self.lane.append(Batch { events: vec![event], rows });
+        self.append_event(event, rows);
         self.lane.release(None, self.when_lost());
+    }
+
+    /// Queues an event that the fold holds already, and the fold itself where it is time to save it.
+    fn append_event(&mut self, event: NewEvent, rows: Vec<RowOp>) {
+        self.unsaved.add(event.action.len());
+        self.lane.append(Batch { events: vec![event], rows });
+        if self.unsaved.is_due() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        self.unsaved = Unsaved::default();
+        self.lane.append(checkpoint(ChannelId::ROOT, Bytes::from(self.fold.to_checkpoint())));
     }
 
     /// Tells this actor when what it queued before is lost.
@@ -193,7 +211,7 @@ impl RootActor {
         self.record(client, action);
     }
 
-    fn record(&self, client: ClientAction, action: Action) {
+    fn record(&mut self, client: ClientAction, action: Action) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
@@ -207,7 +225,7 @@ impl RootActor {
         let value = Bytes::copy_from_slice(&client.caller.connection.id.to_be_bytes());
         let key = client.fingerprint.to_vec();
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
-        self.lane.append(Batch { events: vec![event], rows: vec![row] });
+        self.append_event(event, vec![row]);
         let shared = Arc::clone(&self.shared);
         self.lane.release(
             None,
@@ -220,7 +238,7 @@ impl RootActor {
         self.lane.release(None, self.when_lost());
     }
 
-    fn remember(&self, client_id: String, client: Value) {
+    fn remember(&mut self, client_id: String, client: Value) {
         let row = RowOp::Put {
             table: Table::Client,
             key: client_id.as_bytes().to_vec(),
@@ -294,7 +312,10 @@ impl RootActor {
         self.lane.reopen();
         let store = self.shared.store.as_ref();
         match replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true) {
-            Ok(Some(at)) => self.fold = at.fold,
+            Ok(Some(at)) => {
+                self.unsaved = Unsaved::after_replay(at.since_checkpoint);
+                self.fold = at.fold;
+            }
             Ok(None) => {}
             Err(fault) => tracing::error!(%fault, "the root cannot be read again"),
         }
@@ -325,7 +346,12 @@ impl Handler<RootMessage> for RootActor {
             }
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
             RootMessage::Lost { generation } => self.reload(generation),
-            RootMessage::Stop => ctx.stop(),
+            RootMessage::Stop => {
+                if !self.unsaved.is_empty() {
+                    self.save();
+                }
+                ctx.stop();
+            }
         }
     }
 }
