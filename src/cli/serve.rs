@@ -92,6 +92,10 @@ async fn serve(
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
     let host = Host::start(settings::host(config), store, built_in_agents(), Clock::system())?;
+    let interrupted = host.recover().await?;
+    if interrupted > 0 {
+        tracing::info!(turns = interrupted, "ended turns that were interrupted");
+    }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     if timeout(STOP, host.stop()).await.is_err() {
         tracing::warn!("the agents did not end in time");
@@ -134,25 +138,12 @@ async fn serve_host(
     actix_web::rt::spawn(server);
     file.write(directory)?;
     tracing::info!(address = %bind, data = %directory.display(), "serving");
-    end_interrupted_turns(host);
     say_ready(bind.port());
     signals.wait().await;
     tracing::info!("stopping");
     handle.pause().await;
     HostFile::remove(directory)?;
     Ok(handle)
-}
-
-/// Ends what a crash interrupted, beside what is served from now on: a chat that somebody opens meanwhile does so itself.
-fn end_interrupted_turns(host: &Arc<Host>) {
-    let host = Arc::clone(host);
-    actix_web::rt::spawn(async move {
-        match host.recover().await {
-            Ok(0) => {}
-            Ok(turns) => tracing::info!(turns, "turns that were interrupted have ended"),
-            Err(fault) => tracing::error!(%fault, "interrupted turns cannot be looked up"),
-        }
-    });
 }
 
 fn server(config: &Config, app: protocol::App, admin: Admin, listener: TcpListener) -> std::io::Result<Server> {

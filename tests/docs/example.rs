@@ -140,7 +140,7 @@ fn it_comes_back_when_the_connection_drops_and_prints_every_word_once() {
     assert_eq!(ran.err.matches("The connection dropped").count(), 2, "{ran:?}");
 }
 
-/// As the documents say: what was shown is kept, and the turn that ran ends as cancelled right after the next start.
+/// As the documents say: what was shown is kept, and the turn that ran ends as cancelled at the next start.
 #[test]
 fn after_a_kill_of_the_host_it_has_what_was_shown_and_reads_the_ending() {
     let home = tempfile::tempdir().unwrap();

@@ -99,17 +99,16 @@ async fn the_frames_of_the_page_for_clients_are_answered_as_it_says() {
     let mut heard = HashMap::new();
     let mut frames = 0;
     for block in page("docs/clients.md").blocks() {
-        let lines = block.text.lines().enumerate();
         if block.info.starts_with("json client") {
             if block.info.ends_with("new connection") {
                 socket.is_drained(&block.place).await;
                 socket = Socket::open(host.port).await;
             }
-            for (_, line) in lines {
+            for line in block.text.lines() {
                 socket.send(&filled(&serde_json::from_str(line).unwrap(), &heard)).await;
             }
         } else if block.info == "json host" {
-            for (number, line) in lines {
+            for (number, line) in block.text.lines().enumerate() {
                 let came = socket.next().await;
                 let place = format!("{} frame {}", block.place, number + 1);
                 let said = serde_json::from_str(line).unwrap_or_else(|problem| panic!("{place}: {problem}"));
