@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use actix::{Actor, ActorContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
 use ahp_types::actions::{RootActiveSessionsChangedAction, RootAgentsChangedAction, StateAction};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ConfigPropertySchema, ConfigSchema, RootConfigState, RootState};
@@ -15,13 +15,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::command::{Refusal, RefusalKind};
 use super::connection::{Caller, Subscription};
 use super::core::ClientAction;
-use super::envelope;
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
-use super::session::reject_at;
+use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::{self, ChannelKind};
@@ -78,21 +76,20 @@ impl RootActor {
         let lane = shared.writer.lane(ChannelId::ROOT);
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
-        let mut root = match read {
-            Some(at) => Self { shared, fold: at.fold, lane },
-            None => Self::begin(shared, lane),
-        };
+        let begins = read.is_none();
+        let fold = read.map_or_else(|| RootFold::new(first_state(&shared.agents)), |at| at.fold);
+        let mut root = Self { shared, fold, lane };
+        if begins {
+            root.begin();
+        }
         root.bring_up_to_date(sessions);
         root.note_configuration();
         Ok(root)
     }
 
-    fn begin(shared: Arc<Shared>, lane: Lane) -> Self {
-        let fold = RootFold::new(first_state(&shared.agents));
-        let root = Self { shared, fold, lane };
-        let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
-        root.append(Kind::Host, fact.bytes(), "host", None);
-        root
+    fn begin(&self) {
+        let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
+        self.append(Kind::Host, fact.bytes(), "host", None);
     }
 
     /// Appends what differs between the log and this start: the agents, and the number of sessions.
@@ -108,8 +105,7 @@ impl RootActor {
             self.fold.state.meta = want.meta;
             let values = self.fold.state.config.take().map(|config| config.values).unwrap_or_default();
             self.fold.state.config = want.config.map(|config| RootConfigState { values, ..config });
-            let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
-            self.append(Kind::Host, fact.bytes(), "host", None);
+            self.begin();
         }
         if self.fold.state.active_sessions != Some(sessions) {
             self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
@@ -149,19 +145,19 @@ impl RootActor {
     fn dispatch(&mut self, client: ClientAction, action: Action) {
         let StateAction::RootConfigChanged(change) = &action.decoded else {
             let rejection = super::session::not_for_this_channel(&action.bytes, "the root channel");
-            return self.refuse(client, rejection);
+            return reject(&self.lane, client, rejection);
         };
         if let Some(value) = change.config.get(DEFERRED_TITLES).filter(|value| !value.is_boolean()) {
             let text = format!("{DEFERRED_TITLES} is true or false, not {value}");
-            return self.refuse(client, Rejection::new(Code::Malformed, text));
+            return reject(&self.lane, client, Rejection::new(Code::Malformed, text));
         }
         if self.is_resent(&client) {
-            return self.echo(client);
+            return echo(&self.lane, client);
         }
         let values = self.fold.state.config.as_ref().map(|config| &config.values);
         let same = |(key, value): (&String, &Value)| values.and_then(|values| values.get(key)) == Some(value);
         if change.replace != Some(true) && change.config.iter().all(same) {
-            return self.echo(client);
+            return echo(&self.lane, client);
         }
         self.fold.apply(&action);
         self.note_configuration();
@@ -189,8 +185,7 @@ impl RootActor {
             None,
             Box::new(move |place| {
                 let Err(lost) = place else { return };
-                let rejection = Rejection::new(Code::LogUnavailable, lost.0.to_string());
-                reject_at(&client, shared.store.tail(), &rejection);
+                reject_lost(&client, &lost);
                 if let Some(root) = shared.root.get() {
                     root.do_send(RootMessage::Lost { generation });
                 }
@@ -202,25 +197,6 @@ impl RootActor {
         let row = self.shared.store.get(Table::Dispatched, &client.fingerprint).ok().flatten();
         let at = row.and_then(|value| rows::leading_number(value.get(8..)?));
         at.is_some_and(|connection| connection != client.caller.connection.id)
-    }
-
-    fn refuse(&self, client: ClientAction, rejection: Rejection) {
-        let fallback = self.shared.store.tail();
-        self.lane.release(
-            None,
-            Box::new(move |place| reject_at(&client, place.map_or(fallback, |place| place.seq), &rejection)),
-        );
-    }
-
-    fn echo(&self, client: ClientAction) {
-        self.lane.release(
-            None,
-            Box::new(move |place| {
-                let seq = place.map_or(0, |place| place.seq);
-                let frame = envelope::echo(client.alias.as_str(), seq, &client.origin(), &client.sent);
-                client.caller.connection.send(frame);
-            }),
-        );
     }
 
     fn subscribe(&self, caller: &Caller, alias: Channel, then: OnSnapshot) {
@@ -237,25 +213,63 @@ impl RootActor {
                     connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
                 }
                 Err(lost) => {
-                    let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string());
+                    let refusal = refusal_of_lost(&lost);
                     connection.run(Box::new(move |connection| then(connection, Err(refusal))));
                 }
             }),
         );
     }
 
-    fn reload(&mut self, generation: u64) {
+    /// Hears of it when what was appended so far is lost.
+    fn watch(&self, address: Addr<Self>) {
+        let generation = self.lane.generation();
+        self.lane.release(
+            None,
+            Box::new(move |place| {
+                if place.is_err() {
+                    address.do_send(RootMessage::Lost { generation });
+                }
+            }),
+        );
+    }
+
+    /// A batch was lost: the root is read from the log again, and a moment later what the host has to say of itself is
+    /// said again.
+    fn reload(&mut self, generation: u64, ctx: &mut Context<Self>) {
         if generation != self.lane.generation() {
             return;
         }
+        if !self.shared.writer.is_settled(ChannelId::ROOT) {
+            let address = ctx.address();
+            let again = move || address.do_send(RootMessage::Lost { generation });
+            return self.shared.writer.when_settled(ChannelId::ROOT, Box::new(again));
+        }
         self.lane.reopen();
-        let store = self.shared.store.as_ref();
-        match replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true) {
-            Ok(Some(at)) => self.fold = at.fold,
+        match self.read() {
+            Ok(Some(fold)) => self.fold = fold,
             Ok(None) => {}
             Err(fault) => tracing::error!(%fault, "the root cannot be read again"),
         }
         self.note_configuration();
+        ctx.run_later(RETRY, Self::say_again);
+    }
+
+    fn read(&self) -> Result<Option<RootFold>, FoldFault> {
+        let store = self.shared.store.as_ref();
+        Ok(replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true)?.map(|at| at.fold))
+    }
+
+    fn say_again(&mut self, ctx: &mut Context<Self>) {
+        match self.read() {
+            Ok(None) => self.begin(),
+            Ok(Some(_)) => {}
+            Err(fault) => return tracing::error!(%fault, "the root cannot be read again"),
+        }
+        match catalogue::count(self.shared.store.as_ref()) {
+            Ok(sessions) => self.bring_up_to_date(i64::try_from(sessions).unwrap_or(i64::MAX)),
+            Err(fault) => tracing::error!(%fault, "the sessions cannot be counted"),
+        }
+        self.watch(ctx.address());
     }
 }
 
@@ -264,6 +278,7 @@ impl Actor for RootActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(4_096);
+        self.watch(ctx.address());
     }
 }
 
@@ -279,8 +294,9 @@ impl Handler<RootMessage> for RootActor {
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
+                self.watch(ctx.address());
             }
-            RootMessage::Lost { generation } => self.reload(generation),
+            RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Stop => ctx.stop(),
         }
     }

@@ -88,7 +88,7 @@ impl Streaming {
             self.read_to_the_end(server_sent_events).await?;
         }
         router.watch(&self.connection, watch);
-        admin.host.writer().barrier().await;
+        admin.host.writer().barrier().await.map_err(|_| Over)?;
         self.read_to_the_end(server_sent_events).await?;
         let seen = self.reading.reached();
         self.send_live(seen).await

@@ -95,6 +95,19 @@ pub enum ChatMessage {
     Panic,
 }
 
+impl ChatMessage {
+    /// Whether the chat must not fall asleep before it has handled it.
+    fn keeps_awake(&self) -> bool {
+        matches!(
+            self,
+            ChatMessage::Dispatch { .. }
+                | ChatMessage::Subscribe { .. }
+                | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Begin { .. }
+        )
+    }
+}
+
 /// The actor.
 pub struct ChatActor {
     core: Rc<RefCell<SessionCore>>,
@@ -188,8 +201,8 @@ impl ChatActor {
             }
         };
         match verdict {
-            Ok(Verdict::Nothing) => echo(&self.core.borrow(), client),
-            Err(rejection) => reject(&self.core.borrow(), client, rejection),
+            Ok(Verdict::Nothing) => echo(&self.core.borrow().lane, client),
+            Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
                 let by = By {
                     principal: Arc::clone(&client.caller.principal),
@@ -293,6 +306,8 @@ impl Drop for ChatActor {
         self.end_process();
         if std::thread::panicking() {
             if let Ok(core) = self.core.try_borrow() {
+                // What it applied last may not be queued: nothing more is decided on these folds.
+                core.lane.close("the chat's actor panicked");
                 core.address.do_send(SessionMessage::ChatPanicked);
             }
         }
@@ -303,6 +318,10 @@ impl Handler<ChatMessage> for ChatActor {
     type Result = ();
 
     fn handle(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        if message.keeps_awake() {
+            let mut cell = self.cell.borrow_mut();
+            cell.unread = cell.unread.saturating_sub(1);
+        }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
@@ -346,9 +365,10 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, nothing on its way to the disk, not used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no message, nothing on its way to the disk, not used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
-        self.fold.state.active_turn.is_none() && self.is_settled() && self.last_used.elapsed() >= idle
+        let idles = self.fold.state.active_turn.is_none() && self.unread == 0;
+        idles && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 
