@@ -30,7 +30,7 @@ use super::shared::Shared;
 use super::writer::{Durability, LogWriter};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, Record, ServerSeq, Store, Table};
+use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::replay;
@@ -554,10 +554,18 @@ impl Host {
         state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
     }
 
-    /// The AHP envelope of a stored event under `name`, with the turns of a page that the log keeps as a range.
-    pub fn envelope_json(&self, record: &Record, name: &str) -> String {
-        let store = self.shared.store.as_ref();
-        pages::whole_page(store, record.channel_id, name, record.seq, record.origin.as_ref(), &record.action)
+    /// What is remembered of a client, as it was given to [`Host::remember_client`].
+    ///
+    /// # Errors
+    /// [`LogFault`] when the log cannot be read.
+    pub fn recall_client(&self, client_id: &str) -> Result<Option<Value>, LogFault> {
+        let row = self.shared.store.get(Table::Client, client_id.as_bytes())?;
+        Ok(row.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Writes down what is to be remembered of a client, over whatever was.
+    pub fn remember_client(&self, client_id: &str, client: Value) {
+        self.to_root(RootMessage::Remember { client_id: client_id.to_owned(), client });
     }
 
     /// A connection has shaken hands as this client.

@@ -23,7 +23,7 @@ use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::{self, ChannelKind};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, Origin, RowOp, ServerSeq, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Table};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::replay;
@@ -34,6 +34,9 @@ use crate::projections::{FoldFault, catalogue};
 pub const DEFERRED_TITLES: &str = "deferredTitleGeneration";
 /// The key of the root's `_meta` that says what AHP has no field for, by provider.
 pub const AGENT_EXTRAS: &str = "scrollback.agents";
+
+/// The lane of what is remembered of clients; no channel has this number.
+const CLIENTS_LANE: ChannelId = ChannelId(u64::MAX);
 
 /// What the root is told.
 #[derive(Message)]
@@ -51,6 +54,11 @@ pub enum RootMessage {
     /// Sessions came or went.
     SessionsChanged {
         by: i64,
+    },
+    /// Something to remember of a client.
+    Remember {
+        client_id: String,
+        client: Value,
     },
     /// A batch was lost.
     Lost {
@@ -89,7 +97,7 @@ impl RootActor {
 
     fn begin(&self) {
         let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
-        self.append(Kind::Host, fact.bytes(), "host", None);
+        self.append(Kind::Host, fact.bytes());
     }
 
     /// Appends what differs between the log and this start: the agents, and the number of sessions.
@@ -123,23 +131,28 @@ impl RootActor {
     fn say(&mut self, action: StateAction) {
         let action = Action::host(action);
         self.fold.apply(&action);
-        self.append(Kind::Action, action.bytes, "host", None);
+        self.append(Kind::Action, action.bytes);
     }
 
-    fn append(&self, kind: Kind, action: Bytes, principal: &str, origin: Option<Origin>) {
-        let event = NewEvent {
+    fn append(&self, kind: Kind, action: Bytes) {
+        let rows = match kind {
+            Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
+            Kind::Action => Vec::new(),
+        };
+        self.lane.append(Batch { events: vec![self.event(kind, action)], rows });
+    }
+
+    fn event(&self, kind: Kind, action: Bytes) -> NewEvent {
+        NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
             kind,
             at: self.shared.clock.now(),
-            principal: Arc::from(principal),
-            origin,
+            principal: Arc::from("host"),
+            origin: None,
             about: None,
             action,
-        };
-        let rows = catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0));
-        let rows = if kind == Kind::Host { rows } else { Vec::new() };
-        self.lane.append(Batch { events: vec![event], rows });
+        }
     }
 
     fn dispatch(&mut self, client: ClientAction, action: Action) {
@@ -191,6 +204,18 @@ impl RootActor {
                 }
             }),
         );
+    }
+
+    fn remember(&self, client_id: String, client: Value) {
+        let row = RowOp::Put {
+            table: Table::Client,
+            key: client_id.as_bytes().to_vec(),
+            value: Bytes::from(client.to_string()),
+        };
+        // A lane of its own: nothing rests on it, so that a client which cannot be remembered is served all the same.
+        let lane = self.shared.writer.lane(CLIENTS_LANE);
+        let event = self.event(Kind::Host, Fact::Client { client_id, client }.bytes());
+        lane.append(Batch { events: vec![event], rows: vec![row] });
     }
 
     fn is_resent(&self, client: &ClientAction) -> bool {
@@ -297,6 +322,7 @@ impl Handler<RootMessage> for RootActor {
                 self.watch(ctx.address());
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
+            RootMessage::Remember { client_id, client } => self.remember(client_id, client),
             RootMessage::Stop => ctx.stop(),
         }
     }

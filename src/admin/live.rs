@@ -21,7 +21,7 @@ use super::inspect::{Reading, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
 use crate::actors::router::{Router, Watch};
-use crate::events::{Record, ServerSeq};
+use crate::events::{Record, ServerSeq, Store};
 
 /// How often an idle stream says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -123,7 +123,7 @@ impl Streaming {
         let store = Arc::clone(self.admin.host.store());
         let mut reading = self.reading.clone();
         let read = off_thread(move || {
-            let page = reading.next_page(&*store)?.map(|records| render(&records));
+            let page = reading.next_page(&*store)?.map(|records| render(&*store, &records));
             Ok::<_, ApiFault>((page, reading))
         });
         let (page, reading) = read.await.map_err(|_| Over)?;
@@ -182,10 +182,10 @@ impl Streaming {
     }
 }
 
-fn server_sent_events(records: &[Record]) -> Bytes {
+fn server_sent_events(store: &dyn Store, records: &[Record]) -> Bytes {
     let mut text = String::new();
     for record in records {
-        push_event(&mut text, record.seq, &envelope(record));
+        push_event(&mut text, record.seq, &envelope(store, record));
     }
     Bytes::from(text)
 }
