@@ -173,6 +173,11 @@ impl LogWriter {
         self.shared.state().lanes.get(&session).is_none_or(Queue::is_settled)
     }
 
+    /// How many batches and releases are on their way: in the commit that runs, or waiting for the next one.
+    pub fn queued(&self) -> usize {
+        self.shared.state().lanes.values().map(|queue| queue.entries.len() + queue.in_commit).sum()
+    }
+
     /// Whether what was shown could not be written down, so that nothing is taken now.
     pub fn is_failing(&self) -> bool {
         self.shared.state().failing

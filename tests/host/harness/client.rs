@@ -145,6 +145,12 @@ impl Client {
         self.envelope(|envelope| envelope["origin"]["clientSeq"] == json!(client_seq)).await
     }
 
+    /// The echo of another client's action, as this one hears it.
+    pub async fn echo_of(&mut self, client: &str, client_seq: i64) -> Value {
+        let origin = json!({ "clientId": client, "clientSeq": client_seq });
+        self.envelope(|envelope| envelope["origin"] == origin).await
+    }
+
     /// Reads on to the end of a turn; returns every envelope of it.
     pub async fn until_ended(&mut self, turn: &str) -> Vec<Value> {
         self.until(|envelope| is_ending(&envelope["action"]) && envelope["action"]["turnId"] == json!(turn)).await
