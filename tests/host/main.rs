@@ -4,5 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod conversation;
+#[path = "../support/crash/mod.rs"]
+mod crash;
 mod durability;
 mod harness;
+mod killed;
