@@ -41,12 +41,6 @@ impl RecordingAgent {
         prompts.collect()
     }
 
-    /// Whether any process was told to stop this turn.
-    pub fn was_cancelled(&self, turn: &str) -> bool {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.inputs.iter().any(|input| matches!(input, AgentInput::Cancel { turn_id } if turn_id == turn))
-    }
-
     /// Makes the newest process say `text` in `turn`.
     pub async fn says(&self, turn: &str, text: &str) {
         let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sink.clone();
