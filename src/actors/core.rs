@@ -103,6 +103,8 @@ pub struct ChatCell {
     on_the_way: usize,
     /// Messages from the session that the chat has not handled yet.
     pub unread: usize,
+    /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.
+    pub is_gone: bool,
     /// When the chat was last used.
     pub last_used: Instant,
 }
@@ -119,6 +121,7 @@ impl ChatCell {
             used: Vec::new(),
             on_the_way: 0,
             unread: 0,
+            is_gone: false,
             last_used: Instant::now(),
         }
     }

@@ -184,3 +184,23 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     let kinds: Vec<&Value> = replay["actions"].as_array().unwrap().iter().map(|e| &e["action"]["type"]).collect();
     assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
 }
+
+#[tokio::test]
+async fn a_message_that_overtakes_nothing_starts_no_turn_in_a_chat_or_session_that_goes() {
+    let host = TestHost::in_memory();
+    let mut a = host.client("a").await;
+    for n in 0..30 {
+        let session = format!("ahp-session:/s{n}");
+        let first = a.create_session(&session).await;
+        let peer = format!("ahp-chat:/c{n}");
+        a.ask("createChat", json!({ "channel": session, "chat": peer })).await.unwrap();
+        a.say(&peer, "t1", "/sleep 100000").await;
+        a.ask("disposeChat", json!({ "channel": peer })).await.unwrap();
+        a.say(&first, "t1", "/sleep 100000").await;
+        a.ask("disposeSession", json!({ "channel": session })).await.unwrap();
+    }
+    host.stop_and_scan(|events| {
+        let of = |kind: &str| events.iter().filter(|e| e["type"] == json!(kind)).count();
+        assert_eq!(of("chat/turnStarted"), of("chat/turnCancelled"));
+    });
+}

@@ -30,7 +30,7 @@ use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::host::OnSnapshot;
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, echo, hand_snapshot, reject};
+use super::session::{SessionMessage, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
 use crate::events::Channel;
 use crate::projections::action::Action;
@@ -322,6 +322,9 @@ impl Handler<ChatMessage> for ChatActor {
             let mut cell = self.cell.borrow_mut();
             cell.unread = cell.unread.saturating_sub(1);
         }
+        if self.cell.borrow().is_gone {
+            return self.serve_gone(message, ctx);
+        }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
@@ -350,6 +353,24 @@ impl Handler<ChatMessage> for ChatActor {
 }
 
 impl ChatActor {
+    /// What reaches a chat that was disposed meanwhile.
+    fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        match message {
+            ChatMessage::Subscribe { caller, then, .. } => not_there(&self.core.borrow(), &caller, then),
+            ChatMessage::FetchTurns { reply, .. } => {
+                let refusal = no_such_chat(&self.cell.borrow().channel);
+                refuse(&self.core.borrow(), refusal, reply);
+            }
+            ChatMessage::Stop | ChatMessage::Abandon => {
+                self.end_process();
+                self.pending = None;
+                ctx.stop();
+            }
+            // An action for a channel that is not there is ignored.
+            _ => {}
+        }
+    }
+
     fn write_checkpoint_when_idle(&mut self) {
         let idle = self.shared.settings.idle_timeout;
         if self.cell.borrow().can_sleep(idle) {

@@ -152,6 +152,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             unpause(&mut recording, uri);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
@@ -181,6 +182,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
             recording.finish(None);

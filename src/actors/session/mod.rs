@@ -248,6 +248,9 @@ impl SessionActor {
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        if core.borrow().fold.disposed {
+            return refuse_disposed(&core.borrow(), message);
+        }
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
             SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
@@ -284,6 +287,20 @@ impl SessionActor {
             | SessionMessage::Settled
             | SessionMessage::Stop => {}
         }
+    }
+}
+
+/// What reaches a session that was disposed meanwhile. An action for a channel that is not there is ignored.
+fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
+    let text = format!("there is no session {}", core.channel);
+    let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
+    match message {
+        SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
+        SessionMessage::CreateChat { reply, .. }
+        | SessionMessage::DisposeChat { reply, .. }
+        | SessionMessage::DisposeSession { reply, .. }
+        | SessionMessage::FetchTurns { reply, .. } => refuse(core, refusal, reply),
+        _ => {}
     }
 }
 
@@ -331,7 +348,8 @@ pub fn no_such_chat(chat: &Channel) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}"))
 }
 
-fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
+/// Answers a subscription to a chat that is not there.
+pub fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
     let connection = caller.connection.clone();
     let refusal = Refusal::new(RefusalKind::NotFound, "not-found", "there is no such chat");
     let answer = move |place: Result<Place, Lost>| {

@@ -164,9 +164,11 @@ async fn come_back(people: &mut [Person], host: &Child, commands_hold: bool) -> 
     inspector.shake_hands(host.port).await?;
     for person in people {
         person.come_back(host.port).await?;
-        if commands_hold {
-            inspector.finds(person.created()).await?;
+        let gone = inspector.misses(person.created()).await?;
+        if let Some(uri) = gone.iter().next().filter(|_| commands_hold) {
+            return Err(Broken::new(format!("{uri} was created and is not there")));
         }
+        person.forget(&gone);
         compared += inspector.compare(person).await?;
     }
     Ok(compared)

@@ -408,18 +408,25 @@ impl Person {
         (0..steps).map(|_| step(&mut self.dice)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Fails unless all that was created is there.
-    pub async fn finds(&mut self, created: &BTreeSet<String>) -> Result<(), Broken> {
+    /// Which of these are not there.
+    pub async fn misses(&mut self, created: &BTreeSet<String>) -> Result<BTreeSet<String>, Broken> {
+        let mut missing = BTreeSet::new();
         for uri in created {
-            if let Err(error) = self.ask("subscribe", json!({ "channel": uri })).await? {
-                return Err(Broken::new(format!("{uri} was created and is not there: {error}")));
+            if self.ask("subscribe", json!({ "channel": uri })).await?.is_err() {
+                missing.insert(uri.clone());
+                continue;
             }
             let unsubscribe = json!({ "jsonrpc": "2.0", "method": "unsubscribe", "params": { "channel": uri } });
             if let Some(socket) = &mut self.socket {
                 socket.send(Message::text(unsubscribe.to_string())).await.map_err(Broken::new)?;
             }
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// Counts no longer on what is gone.
+    pub fn forget(&mut self, gone: &BTreeSet<String>) {
+        self.created.retain(|uri| !gone.contains(uri));
     }
 
     /// Compares what `person` has with new snapshots; returns how many states there were.
