@@ -3,5 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod actors;
 mod conversation;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod durability;
 mod harness;
+mod killed;
+mod slow;
