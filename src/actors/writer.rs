@@ -129,9 +129,10 @@ impl LogWriter {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The lane of `session`, in its first generation.
+    /// The lane of `session`, for folds that are read from the log now: in a generation of which nothing was lost.
     pub fn lane(&self, session: ChannelId) -> Lane {
-        Lane { session, generation: 1, shared: Arc::clone(&self.shared) }
+        let lost = self.shared.state().lanes.get(&session).and_then(|queue| queue.lost.as_ref().map(|(lost, _)| *lost));
+        Lane { session, generation: lost.map_or(1, |lost| lost + 1), shared: Arc::clone(&self.shared) }
     }
 
     /// The newest number that was handed over: what a client that asks now may have seen.
@@ -353,20 +354,16 @@ fn split(taken: Taken) -> (Steps, Vec<Batch>) {
 
 /// Publishes batches and runs releases, each at its place. `before` is the first number of this commit.
 fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerSeq], before: ServerSeq) {
-    let mut run: Vec<Envelope> = Vec::new();
     for (session, _, step) in steps {
         match step {
             Step::Batch(index) => {
+                // Held over the hand-over: whoever reads a number after this sends it behind its envelope, and the lane's
+                // count falls only when its envelopes are with the routers.
+                let mut state = shared.state();
                 if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
-                    publish_batch(shared, batch, *first, &mut run);
+                    publish_batch(shared, &mut state, batch, *first);
                 }
-                // The lane's count falls only when its envelopes are with the routers.
-                if run.is_empty() {
-                    done(&mut shared.state(), session);
-                } else {
-                    shared.hub.publish(std::mem::take(&mut run));
-                    done(&mut shared.state(), session);
-                }
+                done(&mut state, session);
             }
             Step::Release { asks, release } => {
                 let mut state = shared.state();
@@ -378,18 +375,22 @@ fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerS
     }
 }
 
-/// Notes the numbers of `batch` and adds its envelopes to `run`.
-fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec<Envelope>) {
-    let mut state = shared.state();
+/// Notes the numbers of `batch` and gives its envelopes to the routers.
+fn publish_batch(shared: &Shared, state: &mut State, batch: &Batch, first: ServerSeq) {
     if state.newest.len() > KNOWN_CHANNELS {
         state.newest.clear();
     }
+    let mut envelopes = Vec::new();
     for (seq, event) in (first..).zip(&batch.events) {
         state.newest.insert(event.channel_id, seq);
         state.handed_over = seq;
         if event.kind == Kind::Action {
-            run.push(Envelope::new(event.channel.clone(), event.channel_id, seq, event.origin.as_ref(), &event.action));
+            let (channel, id) = (event.channel.clone(), event.channel_id);
+            envelopes.push(Envelope::new(channel, id, seq, event.origin.as_ref(), &event.action));
         }
+    }
+    if !envelopes.is_empty() {
+        shared.hub.publish(envelopes);
     }
 }
 
