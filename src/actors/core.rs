@@ -103,6 +103,12 @@ pub struct ChatCell {
     on_the_way: usize,
     /// When the chat was last used.
     pub last_used: Instant,
+    /// The chat was disposed: what its actor finds in its mailbox came too late.
+    pub is_gone: bool,
+    /// It was let go of to sleep: its actor writes down what a checkpoint would hold and records nothing more.
+    pub is_asleep: bool,
+    /// Messages of its session that its actor has not handled yet.
+    pub mail: usize,
 }
 
 impl ChatCell {
@@ -117,6 +123,9 @@ impl ChatCell {
             used: Vec::new(),
             on_the_way: 0,
             last_used: Instant::now(),
+            is_gone: false,
+            is_asleep: false,
+            mail: 0,
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Resolved {
 struct Awake {
     addr: Addr<SessionActor>,
     listing: Option<Listing>,
+    /// How many messages were sent to it from here.
+    sent: u64,
 }
 
 /// Which chats a session has now.
@@ -61,6 +63,14 @@ impl Listing {
             chats,
             disposed: row.disposed,
         }
+    }
+}
+
+impl Awake {
+    fn send(&mut self, message: SessionMessage) -> Result<(), (Busy, SessionMessage)> {
+        try_send(&self.addr, message)?;
+        self.sent += 1;
+        Ok(())
     }
 }
 
@@ -222,7 +232,7 @@ impl Registry {
         let Some(shared) = self.shared() else { return };
         let mut table = self.table();
         let addr = self.start(&shared, id, boot);
-        table.awake.insert(id, Awake { addr, listing: None });
+        table.awake.insert(id, Awake { addr, listing: None, sent: 0 });
     }
 
     /// Sends `message` to a session's actor, which is started from the log where it is not awake.
@@ -232,27 +242,43 @@ impl Registry {
     pub fn send(&self, session: ChannelId, message: SessionMessage) -> Result<(), (Busy, SessionMessage)> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let mut table = self.table();
-        let addr = match table.awake.get(&session).filter(|awake| awake.addr.connected()) {
-            Some(awake) => awake.addr.clone(),
-            None => {
-                let addr = self.start(&shared, session, Boot::Load);
-                table.awake.insert(session, Awake { addr: addr.clone(), listing: None });
-                addr
+        if table.awake.get(&session).is_none_or(|awake| !awake.addr.connected()) {
+            // What stops may still have batches on their way: a fold that is read now would lack them.
+            if shared.is_stopping() {
+                return Err((Busy, message));
             }
-        };
-        try_send(&addr, message)
+            let addr = self.start(&shared, session, Boot::Load);
+            table.awake.insert(session, Awake { addr, listing: None, sent: 0 });
+        }
+        match table.awake.get_mut(&session) {
+            Some(awake) => awake.send(message),
+            None => Err((Busy, message)),
+        }
     }
 
     /// Sends to a session only where it is awake.
     pub fn send_if_awake(&self, session: ChannelId, message: SessionMessage) {
-        let table = self.table();
-        if let Some(awake) = table.awake.get(&session) {
-            let _ = try_send(&awake.addr, message);
+        if let Some(awake) = self.table().awake.get_mut(&session) {
+            let _ = awake.send(message);
         }
     }
 
-    /// Lets a session go to sleep: it is no longer awake, and gets `last` behind everything that was sent to it.
-    pub fn sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
+    /// Takes a session that wants to sleep off the table, when it has handled every message that was sent to it: whoever
+    /// needs it next starts it anew from the log. `false`: it has mail, and goes on.
+    pub fn let_sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, handled: u64) -> bool {
+        let mut table = self.table();
+        let has_mail = table.awake.get(&session).is_some_and(|awake| awake.addr == *addr && awake.sent != handled);
+        if has_mail {
+            return false;
+        }
+        if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
+            table.awake.remove(&session);
+        }
+        true
+    }
+
+    /// Forgets a session that never was: it is no longer awake, and gets `last` behind everything that was sent to it.
+    pub fn forget(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
         let mut table = self.table();
         if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
             table.awake.remove(&session);

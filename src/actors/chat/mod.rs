@@ -30,7 +30,7 @@ use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::host::OnSnapshot;
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, echo, hand_snapshot, reject};
+use super::session::{SessionMessage, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
 use crate::events::Channel;
 use crate::projections::action::Action;
@@ -303,6 +303,13 @@ impl Handler<ChatMessage> for ChatActor {
     type Result = ();
 
     fn handle(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        self.opened(&message);
+        if self.cell.borrow().is_gone {
+            return self.too_late(message, ctx);
+        }
+        if self.cell.borrow().is_asleep && matches!(message, ChatMessage::Agent { .. }) {
+            return;
+        }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
@@ -331,6 +338,36 @@ impl Handler<ChatMessage> for ChatActor {
 }
 
 impl ChatActor {
+    fn opened(&self, message: &ChatMessage) {
+        let is_mail = matches!(
+            message,
+            ChatMessage::Dispatch { .. }
+                | ChatMessage::Subscribe { .. }
+                | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Begin { .. }
+        );
+        if is_mail {
+            let mut cell = self.cell.borrow_mut();
+            cell.mail = cell.mail.saturating_sub(1);
+        }
+    }
+
+    /// What was on its way when the chat was disposed: an action is for a channel that is not there.
+    fn too_late(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        let core = self.core.borrow();
+        match message {
+            ChatMessage::Subscribe { caller, then, .. } => not_there(&core, &caller, then),
+            ChatMessage::FetchTurns { reply, .. } => refuse(&core, no_such_chat(&self.cell.borrow().channel), reply),
+            ChatMessage::Stop | ChatMessage::Abandon => {
+                drop(core);
+                self.end_process();
+                self.pending = None;
+                ctx.stop();
+            }
+            _ => {}
+        }
+    }
+
     fn write_checkpoint_when_idle(&mut self) {
         let idle = self.shared.settings.idle_timeout;
         if self.cell.borrow().can_sleep(idle) {
@@ -346,9 +383,12 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, nothing on its way to the disk, not used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, nothing that is not handled or
+    /// on its way to the disk, not used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
-        self.fold.state.active_turn.is_none() && self.is_settled() && self.last_used.elapsed() >= idle
+        let state = &self.fold.state;
+        let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
+        !works && self.mail == 0 && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 

@@ -14,7 +14,7 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
-use super::{SessionActor, no_such_chat, refuse};
+use super::{SessionActor, mail, no_such_chat, refuse};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
@@ -95,7 +95,7 @@ impl SessionActor {
         let chat = self.chat(core, &uri);
         if let (Some(chat), Some(message)) = (&chat, message) {
             let principal = Arc::clone(&caller.principal);
-            chat.do_send(ChatMessage::Begin { message, principal });
+            mail(core, &uri, chat, ChatMessage::Begin { message, principal });
         }
         let shared = Arc::clone(&self.shared);
         core.borrow().lane.release(
@@ -160,6 +160,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             unpause(&mut recording, uri);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
@@ -189,6 +190,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
             recording.finish(None);

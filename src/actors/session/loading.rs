@@ -72,7 +72,7 @@ impl SessionActor {
             // A session whose creation was lost: it never was.
             Ok(None) => {
                 self.core = None;
-                self.shared.registry.sleep(self.id, &ctx.address(), super::SessionMessage::Stop);
+                self.shared.registry.forget(self.id, &ctx.address(), super::SessionMessage::Stop);
             }
             Err(fault) => {
                 tracing::error!(%fault, session = self.id.0, "a session cannot be read again");

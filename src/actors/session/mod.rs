@@ -145,12 +145,25 @@ pub struct SessionActor {
     core: Option<Rc<RefCell<SessionCore>>>,
     chats: HashMap<Channel, Addr<ChatActor>>,
     last_used: Instant,
+    /// How many messages of the registry it has handled.
+    handled: u64,
+    /// It was stopped: what it still finds in its mailbox wakes nothing.
+    stopped: bool,
 }
 
 impl SessionActor {
     /// An actor that begins when it is started.
     pub fn new(id: ChannelId, boot: Boot, shared: Arc<Shared>) -> Self {
-        Self { id, shared, boot: Some(boot), core: None, chats: HashMap::new(), last_used: Instant::now() }
+        Self {
+            id,
+            shared,
+            boot: Some(boot),
+            core: None,
+            chats: HashMap::new(),
+            last_used: Instant::now(),
+            handled: 0,
+            stopped: false,
+        }
     }
 }
 
@@ -192,7 +205,10 @@ impl Handler<SessionMessage> for SessionActor {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.reread(ctx),
             SessionMessage::Stop => return self.stop(ctx),
-            _ => {}
+            _ => self.handled += 1,
+        }
+        if self.stopped {
+            return message.refuse_busy(&self.shared);
         }
         if self.core.is_none() {
             self.load(ctx);
@@ -200,6 +216,9 @@ impl Handler<SessionMessage> for SessionActor {
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        if core.borrow().fold.disposed {
+            return message.too_late(&core.borrow());
+        }
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
             SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
@@ -207,7 +226,7 @@ impl Handler<SessionMessage> for SessionActor {
                     return subscribe(&core.borrow(), &caller, alias, then);
                 }
                 match self.chat(&core, &channel) {
-                    Some(chat) => chat.do_send(ChatMessage::Subscribe { caller, alias, turns, then }),
+                    Some(chat) => mail(&core, &channel, &chat, ChatMessage::Subscribe { caller, alias, turns, then }),
                     None => not_there(&core.borrow(), &caller, then),
                 }
             }
@@ -215,7 +234,7 @@ impl Handler<SessionMessage> for SessionActor {
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
-                Some(chat) => chat.do_send(ChatMessage::FetchTurns { caller, cursor, window, reply }),
+                Some(addr) => mail(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }),
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::ClientLeft { client_id, connection } => {
@@ -235,6 +254,26 @@ impl Handler<SessionMessage> for SessionActor {
 }
 
 impl SessionMessage {
+    /// What was on its way when the session was disposed: an action is for a channel that is not there. Nothing of it wakes
+    /// a chat again.
+    fn too_late(self, core: &SessionCore) {
+        let text = format!("there is no session {}", core.channel);
+        let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
+        match self {
+            SessionMessage::Subscribe { channel, caller, then, .. } if channel == core.channel => {
+                refuse_subscription(core, &caller, refusal, then);
+            }
+            SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
+            SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
+                refuse(core, refusal, reply);
+            }
+            SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+                refuse(core, no_such_chat(&chat), reply);
+            }
+            _ => {}
+        }
+    }
+
     fn refuse_unreadable(self, shared: &Shared) {
         const TEXT: &str = "the session cannot be read from the log: see the host's own log";
         let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);
@@ -264,11 +303,24 @@ pub fn no_such_chat(chat: &Channel) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}"))
 }
 
-fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
-    let connection = caller.connection.clone();
+/// The refusal of a subscription to a chat that is not there.
+pub fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
     let refusal = Refusal::new(RefusalKind::NotFound, "not-found", "there is no such chat");
+    refuse_subscription(core, caller, refusal, then);
+}
+
+fn refuse_subscription(core: &SessionCore, caller: &Caller, refusal: Refusal, then: OnSnapshot) {
+    let connection = caller.connection.clone();
     let answer = move |_| connection.run(Box::new(move |connection| then(connection, Err(refusal))));
     core.lane.release(None, Box::new(answer));
+}
+
+/// Sends something to a chat that it has to handle before it may sleep.
+pub fn mail(core: &Rc<RefCell<SessionCore>>, chat: &Channel, addr: &Addr<ChatActor>, message: ChatMessage) {
+    if let Some(cell) = core.borrow().chats.get(chat.as_str()) {
+        cell.borrow_mut().mail += 1;
+    }
+    addr.do_send(message);
 }
 
 /// Sends a refused action back to its sender, behind what it rests on.
@@ -362,7 +414,7 @@ impl SessionActor {
             return;
         }
         if let Some(chat) = self.chat(core, &channel) {
-            chat.do_send(ChatMessage::Dispatch { client, action: Box::new(action) });
+            mail(core, &channel, &chat, ChatMessage::Dispatch { client, action: Box::new(action) });
         }
     }
 
@@ -385,8 +437,8 @@ impl SessionActor {
         self.forget_sleeping(&core);
         let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
         let clients = !core.borrow().fold.state.active_clients.is_empty();
-        if asleep && !clients {
-            self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+        if asleep && !clients && self.shared.registry.let_sleep(self.id, &ctx.address(), self.handled) {
+            self.stop(ctx);
         }
     }
 
@@ -405,14 +457,17 @@ impl SessionActor {
             .collect();
         drop(core_ref);
         for uri in sleepy {
+            if let Some(cell) = core.borrow_mut().chats.remove(uri.as_str()) {
+                cell.borrow_mut().is_asleep = true;
+            }
             if let Some(chat) = self.chats.remove(&uri) {
                 chat.do_send(ChatMessage::Stop);
             }
-            core.borrow_mut().chats.remove(uri.as_str());
         }
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
+        self.stopped = true;
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);
         }
