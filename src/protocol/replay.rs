@@ -21,6 +21,8 @@ pub struct Missed {
     pub last_seen: ServerSeq,
     /// How far back the client's turns reach.
     pub window: Option<Window>,
+    /// Whether the name has always stood for this channel: what was seen under it is a baseline.
+    pub has_baseline: bool,
 }
 
 /// What was missed, ascending, as the JSON of envelopes.
@@ -32,7 +34,8 @@ pub struct Replay {
 }
 
 /// Reads what was missed up to and including `upto`, and takes its bytes off `room`. `None` where a snapshot has to do:
-/// there is no room, events were folded into one that the client has half of, or the client is ahead.
+/// there is no room, events were folded into one that the client has half of, the client is ahead, or the name that it
+/// uses stood for another chat once.
 ///
 /// # Errors
 /// [`LogFault`] when the log cannot be read.
@@ -43,7 +46,7 @@ pub fn read(
     upto: ServerSeq,
     room: &mut usize,
 ) -> Result<Option<Replay>, LogFault> {
-    if missed.last_seen > upto {
+    if missed.last_seen > upto || !missed.has_baseline {
         return Ok(None);
     }
     let mut replay = Replay { actions: Vec::new(), window: missed.window };
