@@ -5,3 +5,6 @@
 
 mod conversation;
 mod harness;
+mod mirrors;
+mod official;
+mod replay;

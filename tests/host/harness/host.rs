@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::{App as WebApp, HttpServer};
 use scrollback::access::Gate;
@@ -42,6 +43,7 @@ impl Default for Options {
 pub struct TestHost {
     pub address: SocketAddr,
     pub host: Arc<Host>,
+    store: Arc<dyn Store>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -62,6 +64,7 @@ impl TestHost {
     pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let kept = Arc::clone(&store);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -88,7 +91,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
@@ -98,9 +101,16 @@ impl TestHost {
         client
     }
 
-    /// Stops the host in order.
+    /// Stops the host in order. When this returns nothing of it holds its store any more.
     pub fn stop(mut self) {
         self.end();
+        let store = Arc::clone(&self.store);
+        drop(self);
+        let started = Instant::now();
+        while Arc::strong_count(&store) > 1 {
+            assert!(started.elapsed() < super::PATIENCE, "a stopped host still holds its store");
+            std::thread::yield_now();
+        }
     }
 
     fn end(&mut self) {

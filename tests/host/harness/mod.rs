@@ -2,9 +2,15 @@
 
 mod client;
 mod host;
+pub mod laws;
+mod mirror;
+mod random;
+pub mod walk;
 
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
+pub use mirror::{Mirrored, ROOT, canonical, difference};
+pub use random::{Random, seed};
 
 use std::time::Duration;
 
