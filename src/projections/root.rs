@@ -4,6 +4,7 @@ use ahp::reducers::apply_action_to_root;
 use ahp_types::state::RootState;
 
 use super::action::Action;
+use super::fact::Fact;
 
 /// The root's state.
 #[derive(Debug, Clone)]
@@ -15,6 +16,13 @@ impl RootFold {
     /// The root as it was created.
     pub fn new(state: RootState) -> Self {
         Self { state }
+    }
+
+    /// Applies a fact of the host: what no action can change makes the state begin anew.
+    pub fn apply_fact(&mut self, fact: &Fact) {
+        if let Fact::RootCreated { state } = fact {
+            self.state = state.as_ref().clone();
+        }
     }
 
     /// Applies an action. One that does not fit changes nothing.
