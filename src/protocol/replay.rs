@@ -9,6 +9,7 @@ use crate::actors::connection::{Subscription, Window};
 use crate::actors::envelope::{Envelope, envelope_json};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
+use crate::projections::action::type_of;
 
 /// A channel to catch up on.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ pub struct Replay {
 }
 
 /// Reads what was missed up to and including `upto`, and takes its bytes off `room`. `None` where a snapshot has to do:
-/// there is no room, events were folded into one that the client has half of, the client is ahead, or the name that it
+/// there is no room, events were folded into one that the client has half of, the root began anew, the client is ahead, or the name that it
 /// uses stood for another chat once.
 ///
 /// # Errors
@@ -52,7 +53,7 @@ pub fn read(
     let mut replay = Replay { actions: Vec::new(), window: missed.window };
     let (mut left, mut is_whole) = (*room, true);
     store.scan_channel(missed.id, missed.last_seen, upto, &mut |record| {
-        if is_folded_over(&record, missed.last_seen) {
+        if is_folded_over(&record, missed.last_seen) || begins_anew(&record, missed.last_seen) {
             is_whole = false;
             return ControlFlow::Break(());
         }
@@ -78,6 +79,11 @@ pub fn read(
 /// Whether a compaction folded events into `record`, of which the client has some and lacks some.
 fn is_folded_over(record: &Record, last_seen: ServerSeq) -> bool {
     record.covers_from.is_some_and(|from| from <= last_seen && last_seen < record.seq)
+}
+
+/// Whether `record` changes what no action can, so that only a snapshot brings it.
+fn begins_anew(record: &Record, last_seen: ServerSeq) -> bool {
+    last_seen > 0 && record.kind == Kind::Host && type_of(&record.action) == "host/rootCreated"
 }
 
 /// The envelope of a record under the client's name for the channel; nothing for what no client may see.
@@ -154,7 +160,7 @@ mod tests {
 
     fn missed(id: ChannelId, last_seen: ServerSeq, oldest: Option<u64>) -> Missed {
         let window = oldest.map(|oldest| Window { oldest });
-        Missed { alias: "alias".into(), channel: "ahp-chat:/c".into(), id, last_seen, window }
+        Missed { alias: "alias".into(), channel: "ahp-chat:/c".into(), id, last_seen, window, has_baseline: true }
     }
 
     fn seqs(replay: &Replay) -> Vec<ServerSeq> {

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use ahp::reducers::{apply_action_to_chat, apply_action_to_root, apply_action_to_session};
 use ahp_types::actions::ActionEnvelope;
-use ahp_types::state::{Snapshot, SnapshotState};
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionConfigSchema, Snapshot, SnapshotState};
+use scrollback::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
+use scrollback::agents::demo::DemoAgent;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Mirrored, Options, ROOT, TestHost, canonical, chat_of, difference, is_ending, message};
+use crate::harness::{Client, Mirrored, Options, ROOT, TestHost, canonical, difference, is_ending, message};
 
 const SESSION: &str = "ahp-session:/s";
 /// Another name of the session's first chat.
@@ -538,4 +541,54 @@ async fn clients_of_both_served_versions_come_back_with_what_they_agreed_on() {
         let live = canonical(&snapshot(&client.subscribe(&chat).await));
         assert_eq!(difference(&fold(snapshot(&before), &replayed), &live), None);
     }
+}
+
+/// The demo as another version of it might be.
+struct OtherDemo(DemoAgent);
+
+impl Agent for OtherDemo {
+    fn provider(&self) -> &str {
+        self.0.provider()
+    }
+    fn info(&self) -> AgentInfo {
+        self.0.info()
+    }
+    fn extras(&self) -> AgentExtras {
+        AgentExtras { steering: true, ..self.0.extras() }
+    }
+    fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
+        self.0.configuration()
+    }
+    fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+        self.0.start(start, events)
+    }
+}
+
+#[tokio::test]
+async fn what_no_action_of_the_root_can_change_arrives_as_a_snapshot_and_is_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = sled(directory.path());
+    let mut mirror = Mirrored::connect(host.address, "m", &[ROOT]).await;
+    let before = mirror.held(ROOT);
+    mirror.client.hang_up().await;
+    host.stop();
+    for _ in 0..2 {
+        let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(OtherDemo(DemoAgent::default()))];
+        let store = Arc::new(SledStore::open(directory.path(), SledOptions::default()).unwrap());
+        let host = TestHost::start(store, Options { agents, ..Options::default() });
+        mirror.reconnect(host.address).await;
+        let tail = host.host.store().tail();
+        let snapshot = mirror.compare(ROOT).await.unwrap();
+        assert!(difference(&mirror.held(ROOT), &before).is_some());
+        let folded: Value = serde_json::from_slice(&host.host.state_at(ROOT, None).unwrap().state).unwrap();
+        assert_eq!(difference(&snapshot["state"], &folded), None);
+        assert_eq!(host.host.store().tail(), tail);
+        mirror.client.hang_up().await;
+        host.stop();
+    }
+    let host = TestHost::start(
+        Arc::new(SledStore::open(directory.path(), SledOptions::default()).unwrap()),
+        Options { agents: vec![Arc::new(OtherDemo(DemoAgent::default()))], ..Options::default() },
+    );
+    assert!(host.host.store().tail() < 12, "each start says what has not changed");
 }

@@ -44,6 +44,8 @@ pub struct TestHost {
     pub address: SocketAddr,
     pub host: Arc<Host>,
     store: Arc<dyn Store>,
+    /// How many others held the store when the host began.
+    others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -64,7 +66,7 @@ impl TestHost {
     pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let kept = Arc::clone(&store);
+        let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -91,7 +93,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
@@ -104,10 +106,10 @@ impl TestHost {
     /// Stops the host in order. When this returns nothing of it holds its store any more.
     pub fn stop(mut self) {
         self.end();
-        let store = Arc::clone(&self.store);
+        let (store, others) = (Arc::clone(&self.store), self.others);
         drop(self);
         let started = Instant::now();
-        while Arc::strong_count(&store) > 1 {
+        while Arc::strong_count(&store) > 1 + others {
             assert!(started.elapsed() < super::PATIENCE, "a stopped host still holds its store");
             std::thread::yield_now();
         }

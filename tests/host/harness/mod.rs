@@ -5,12 +5,14 @@ mod host;
 pub mod laws;
 mod mirror;
 mod random;
+mod store;
 pub mod walk;
 
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
 pub use mirror::{Mirrored, ROOT, canonical, difference};
 pub use random::{Random, seed};
+pub use store::Watched;
 
 use std::time::Duration;
 
