@@ -15,7 +15,6 @@ mod properties;
 pub mod replay;
 pub mod root;
 pub mod session;
-pub mod state;
 pub mod summary;
 pub mod turns;
 pub mod verify;

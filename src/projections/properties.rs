@@ -35,7 +35,7 @@ fn story(length: usize) -> impl Strategy<Value = Vec<Step>> {
 /// Parts of few ids, and text for them and past them.
 fn text_story(length: usize) -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(4), Just(5), Just(12), Just(24)];
-    let weighted = prop_oneof![8 => (1u8..6), 1 => kind];
+    let weighted = prop_oneof![8 => 1u8..6, 1 => kind];
     proptest::collection::vec((weighted, 0u8..6, any::<u8>(), any::<u8>()), 0..length)
 }
 

@@ -11,7 +11,7 @@ use ahp_types::state::{
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use super::{Mirrored, ROOT, Random, TestHost, canonical, chat_of, laws, message};
+use super::{Mirrored, ROOT, Random, TestHost, chat_of, laws, message};
 
 /// One step: who does what, and two numbers that settle the details.
 #[derive(Debug, Clone, Copy)]
@@ -446,10 +446,4 @@ fn decision(turn: &str, call: &str, choice: Choice) -> Value {
     let mut action = head;
     action.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
     action
-}
-
-/// The canonical state in a snapshot's JSON.
-pub fn state_of(snapshot: &Value) -> Value {
-    let decoded: ahp_types::state::Snapshot = serde_json::from_value(snapshot.clone()).unwrap();
-    canonical(&decoded.state)
 }
