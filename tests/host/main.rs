@@ -8,4 +8,5 @@ mod conversation;
 mod harness;
 mod mirrors;
 mod official;
+mod properties;
 mod replay;

@@ -1,6 +1,7 @@
 //! Coming late and coming back: a snapshot and its subscription are one step, and a replay from any number leads to the
 //! live state.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use scrollback::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, Pro
 use scrollback::agents::demo::DemoAgent;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::events::{ChannelId, EventLog, Record, ServerSeq};
+use scrollback::projections::action::type_of;
 use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
@@ -358,6 +361,8 @@ async fn a_refusal_goes_to_its_sender_alone_and_changes_nobody() {
     let chat = client.create_session(SESSION).await;
     let mut third = Mirrored::connect(host.address, "third", &[ROOT, SESSION, &chat]).await;
     let before = third.held(&chat);
+    // Behind what the host writes down of its clients.
+    client.subscribe(ROOT).await;
     let tail = host.host.store().tail();
     let refused = [
         json!({ "type": "chat/turnCancelled", "turnId": "none", "duration": 0 }),
@@ -464,10 +469,12 @@ async fn an_action_that_is_sent_again_after_a_reconnect_is_applied_once_and_echo
     client.dispatch(&chat, queued.clone()).await;
     client.until_ended("t1").await;
     client.drain().await;
-    let tail = host.host.store().tail();
 
     let mut back = Client::connect(host.address).await;
-    back.reconnect("c", tail, &[&chat]).await;
+    back.reconnect("c", host.host.store().tail(), &[&chat]).await;
+    // Behind what the host writes down of its clients.
+    back.subscribe(ROOT).await;
+    let tail = host.host.store().tail();
     let echoes = send_again(&mut back, &chat, &queued).await;
     assert_eq!(echoes.len(), 1, "{echoes:?}");
     assert!(echoes[0].get("rejectionReason").is_none(), "{echoes:?}");
@@ -481,9 +488,10 @@ async fn an_action_that_is_sent_again_after_a_reconnect_is_applied_once_and_echo
     host.stop();
 
     let host = sled(directory.path());
-    let tail = host.host.store().tail();
     let mut back = Client::connect(host.address).await;
-    back.reconnect("c", tail, &[&chat]).await;
+    back.reconnect("c", host.host.store().tail(), &[&chat]).await;
+    back.subscribe(ROOT).await;
+    let tail = host.host.store().tail();
     let echoes = send_again(&mut back, &chat, &queued).await;
     assert_eq!(echoes.len(), 1, "{echoes:?}");
     assert!(echoes[0].get("rejectionReason").is_none(), "{echoes:?}");
@@ -577,18 +585,44 @@ async fn what_no_action_of_the_root_can_change_arrives_as_a_snapshot_and_is_in_t
         let store = Arc::new(SledStore::open(directory.path(), SledOptions::default()).unwrap());
         let host = TestHost::start(store, Options { agents, ..Options::default() });
         mirror.reconnect(host.address).await;
-        let tail = host.host.store().tail();
         let snapshot = mirror.compare(ROOT).await.unwrap();
         assert!(difference(&mirror.held(ROOT), &before).is_some());
         let folded: Value = serde_json::from_slice(&host.host.state_at(ROOT, None).unwrap().state).unwrap();
         assert_eq!(difference(&snapshot["state"], &folded), None);
-        assert_eq!(host.host.store().tail(), tail);
         mirror.client.hang_up().await;
         host.stop();
     }
-    let host = TestHost::start(
-        Arc::new(SledStore::open(directory.path(), SledOptions::default()).unwrap()),
-        Options { agents: vec![Arc::new(OtherDemo(DemoAgent::default()))], ..Options::default() },
-    );
-    assert!(host.host.store().tail() < 12, "each start says what has not changed");
+    // What has not changed is not said again.
+    let store = SledStore::open(directory.path(), SledOptions::default()).unwrap();
+    let mut begun = 0;
+    let mut count = |record: Record| {
+        begun += usize::from(type_of(&record.action) == "host/rootCreated");
+        ControlFlow::Continue(())
+    };
+    store.scan_channel(ChannelId::ROOT, 0, ServerSeq::MAX, &mut count).unwrap();
+    assert_eq!(begun, 2);
+}
+
+#[tokio::test]
+async fn a_window_is_remembered_over_a_restart_of_the_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = sled(directory.path());
+    let mut client = host.client("windowed").await;
+    let chat = client.create_session(SESSION).await;
+    client.subscribe(&chat).await;
+    for turn in ["t1", "t2", "t3"] {
+        client.say(&chat, turn, "hello").await;
+        client.until_ended(turn).await;
+    }
+    client.ask("subscribe", json!({ "channel": chat, "view": { "turns": 1 } })).await.unwrap();
+    client.subscribe(ROOT).await;
+    client.hang_up().await;
+    host.stop();
+    let store = Arc::new(SledStore::open(directory.path(), SledOptions::default()).unwrap());
+    let protocol = ProtocolSettings { replay_limit: 0, ..ProtocolSettings::default() };
+    let host = TestHost::start(store, Options { protocol, ..Options::default() });
+    let mut back = Client::connect(host.address).await;
+    let answer = back.reconnect("windowed", 1, &[&chat]).await;
+    let turns = answer["snapshots"][0]["state"]["turns"].as_array().unwrap();
+    assert_eq!(turns.iter().map(|turn| &turn["id"]).collect::<Vec<_>>(), ["t3"], "{answer}");
 }
