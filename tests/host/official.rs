@@ -1,7 +1,5 @@
 //! A whole conversation with the official Rust client: what it can read and send is what other clients can.
 
-use std::path::Path;
-
 use ahp::client::{Client, ClientConfig, ClientEventStream, SubscriptionEvent};
 use ahp::error::ClientError;
 use ahp::hosts::HostId;
@@ -111,10 +109,6 @@ impl Official {
     }
 }
 
-fn on_disk(directory: &Path) -> TestHost {
-    TestHost::on_disk(directory)
-}
-
 fn text_of(parts: &[ResponsePart]) -> String {
     parts
         .iter()
@@ -135,7 +129,7 @@ fn code(error: &ClientError) -> i64 {
 #[tokio::test]
 async fn the_official_client_holds_a_whole_conversation_and_comes_back_to_it_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let host = on_disk(directory.path());
+    let host = TestHost::on_disk(directory.path());
     let chat = chat_of(SESSION);
     let mut official = Official::initialize(&host, "official").await;
     official.client.ping().await.unwrap();
@@ -153,9 +147,8 @@ async fn the_official_client_holds_a_whole_conversation_and_comes_back_to_it_aft
     assert_eq!(echo.origin.unwrap().client_seq, seq);
     official.until_ended("t1").await;
     let turn = official.chat(&chat).turns.last().unwrap();
-    assert_eq!((turn.state.clone(), text_of(&turn.response_parts)), {
-        (TurnState::Complete, "You said: hello official world ".to_owned())
-    });
+    assert_eq!(turn.state, TurnState::Complete);
+    assert_eq!(text_of(&turn.response_parts), "You said: hello official world ");
 
     // A tool call that asks, and a question: both found by the session's list, answered on the chat.
     official.say(&chat, "t2", "/ask-tool rm all\n/question Sure? | yes | no").await;
@@ -211,7 +204,7 @@ async fn the_official_client_holds_a_whole_conversation_and_comes_back_to_it_aft
     let held = official.chat(&chat).clone();
     official.client.shutdown().await;
     host.stop();
-    let host = on_disk(directory.path());
+    let host = TestHost::on_disk(directory.path());
     let mut back = Official::connect(&host).await;
     let names = vec![ROOT.to_owned(), SESSION.to_owned(), chat.clone(), "ahp-chat:/missing".to_owned()];
     let ReconnectResult::Replay(replay) = back.client.reconnect("official".into(), seen, names).await.unwrap() else {

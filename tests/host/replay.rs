@@ -508,9 +508,9 @@ async fn envelopes_ascend_on_a_connection_whatever_their_channel() {
         chats.push(speaker.create_session(&format!("ahp-session:/s{n}")).await);
     }
     let mut listener = host.client("listener").await;
-    for n in 0..4 {
+    for (n, chat) in chats.iter().enumerate() {
         listener.subscribe(&format!("ahp-session:/s{n}")).await;
-        listener.subscribe(&chats[n]).await;
+        listener.subscribe(chat).await;
     }
     for chat in &chats {
         speaker.say(chat, "t", "/words 100 1\n/activity x\n/think y\n/words 20 1").await;

@@ -116,8 +116,8 @@ impl Walk {
             11 => self.take_back(who, &chat, choice.b).await,
             12 => self.reorder(who, &chat, choice.b).await,
             13 => self.draft(who, &chat, choice.b).await,
-            14 => self.title(who, if choice.b % 2 == 0 { &chat } else { &session }).await,
-            15..=16 => self.mark(who, if choice.b % 2 == 0 { &chat } else { &session }, choice).await,
+            14 => self.title(who, if choice.b.is_multiple_of(2) { &chat } else { &session }).await,
+            15..=16 => self.mark(who, if choice.b.is_multiple_of(2) { &chat } else { &session }, choice).await,
             17..=20 => self.answer(who, choice).await,
             21 => self.create_chat(who, &session, choice.b).await,
             22 => self.dispose_chat(who, &chat).await,
@@ -201,7 +201,7 @@ impl Walk {
 
     async fn mark(&mut self, who: usize, channel: &str, choice: Choice) {
         let kind = if channel.starts_with("ahp-chat:") { "chat" } else { "session" };
-        let on = choice.a % 2 == 0;
+        let on = choice.a.is_multiple_of(2);
         let action = match choice.a % 4 {
             0 | 1 => json!({ "type": format!("{kind}/isReadChanged"), "isRead": on }),
             _ => json!({ "type": format!("{kind}/isArchivedChanged"), "isArchived": on }),
@@ -232,7 +232,7 @@ impl Walk {
     async fn create_chat(&mut self, who: usize, session: &str, script: u64) {
         let chat = self.name("ahp-chat:/c");
         let mut params = json!({ "channel": session, "chat": chat });
-        if script % 2 == 0 {
+        if script.is_multiple_of(2) {
             params["initialMessage"] = message(SCRIPTS[(script % SCRIPTS.len() as u64) as usize]);
         }
         // Refused where the session is gone.
@@ -248,7 +248,7 @@ impl Walk {
         let (channel, action) = match choice.a % 3 {
             0 => (
                 ROOT,
-                json!({ "type": "root/configChanged", "config": { "deferredTitleGeneration": choice.b % 2 == 0 } }),
+                json!({ "type": "root/configChanged", "config": { "deferredTitleGeneration": choice.b.is_multiple_of(2) } }),
             ),
             1 => (session, json!({ "type": "session/configChanged", "config": { "verbosity": choice.b % 2 } })),
             _ => {
