@@ -236,16 +236,21 @@ impl Registry {
     }
 
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
-    /// hears `busy` when the actor's mailbox is full.
+    /// hears `busy` when the actor's mailbox is full, or when the host stops.
     pub fn send(&self, session: ChannelId, message: SessionMessage) {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
-            if !table.awake.get(&session).is_some_and(|awake| awake.addr.connected()) {
+            let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
+            // What stops may still have batches on their way: a fold that is read now would lack them.
+            if !awake && !shared.is_stopping() {
                 let awake = self.start(&shared, session, Boot::Load);
                 table.awake.insert(session, awake);
             }
-            table.awake.get(&session).and_then(|awake| awake.send(message))
+            match table.awake.get(&session) {
+                Some(awake) => awake.send(message),
+                None => Some(message),
+            }
         };
         if let Some(message) = refused {
             message.refuse_busy(&shared);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod actors;
+mod cases;
 #[path = "../command/mod.rs"]
 mod command;
 mod conversation;
@@ -13,4 +14,8 @@ mod disk;
 mod durability;
 mod harness;
 mod killed;
+mod mirrors;
+mod official;
+mod properties;
+mod replay;
 mod slow;

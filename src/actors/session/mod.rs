@@ -162,6 +162,8 @@ pub struct SessionActor {
     was_lost: bool,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
+    /// It was stopped: what it still finds in its mailbox wakes nothing.
+    stopped: bool,
 }
 
 impl SessionActor {
@@ -178,6 +180,7 @@ impl SessionActor {
             waiting: None,
             was_lost: false,
             unread,
+            stopped: false,
         }
     }
 }
@@ -233,6 +236,9 @@ impl SessionActor {
             SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
+        }
+        if self.stopped {
+            return message.refuse_busy(&self.shared);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -293,10 +299,12 @@ fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
     let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
     match message {
         SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
-        SessionMessage::CreateChat { reply, .. }
-        | SessionMessage::DisposeChat { reply, .. }
-        | SessionMessage::DisposeSession { reply, .. }
-        | SessionMessage::FetchTurns { reply, .. } => refuse(core, refusal, reply),
+        SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
+            refuse(core, refusal, reply);
+        }
+        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+            refuse(core, no_such_chat(&chat), reply);
+        }
         _ => {}
     }
 }
@@ -512,14 +520,17 @@ impl SessionActor {
             .collect();
         drop(core_ref);
         for uri in sleepy {
+            if let Some(cell) = core.borrow_mut().chats.remove(uri.as_str()) {
+                cell.borrow_mut().is_asleep = true;
+            }
             if let Some(chat) = self.chats.remove(&uri) {
                 chat.do_send(ChatMessage::Stop);
             }
-            core.borrow_mut().chats.remove(uri.as_str());
         }
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
+        self.stopped = true;
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);
         }

@@ -3,10 +3,18 @@
 mod agent;
 mod client;
 mod host;
+pub mod laws;
+mod mirror;
+mod random;
+mod store;
+pub mod walk;
 
 pub use agent::RecordingAgent;
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
+pub use mirror::{Mirrored, ROOT, canonical, difference};
+pub use random::{Random, seed};
+pub use store::Watched;
 
 use std::time::Duration;
 
