@@ -190,7 +190,8 @@ impl RootActor {
         }
         let values = self.fold.state.config.as_ref().map(|config| &config.values);
         let same = |(key, value): (&String, &Value)| values.and_then(|values| values.get(key)) == Some(value);
-        if change.replace != Some(true) && change.config.iter().all(same) {
+        let drops = change.replace == Some(true) && values.is_some_and(|values| values.len() > change.config.len());
+        if change.config.iter().all(same) && !drops {
             return echo(&self.lane, client);
         }
         self.fold.apply(&action);
