@@ -21,6 +21,7 @@ use crate::actors::connection::Caller;
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
+use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
 use crate::events::Channel;
 use crate::events::rows::ChannelKind;
@@ -51,7 +52,11 @@ impl SessionActor {
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
             Err(problem) => {
-                let refusal = invalid(problem.code.word(), format!("initialMessage: {}", problem.detail));
+                let kind = match problem.code {
+                    Code::LimitExceeded => RefusalKind::Unavailable,
+                    _ => RefusalKind::InvalidParams,
+                };
+                let refusal = Refusal::new(kind, problem.code.word(), format!("initialMessage: {}", problem.detail));
                 return refuse(&core.borrow(), refusal, reply);
             }
         };
@@ -127,6 +132,7 @@ impl SessionActor {
             return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
         }
         check_chat_uri(&command.chat)?;
+        self.check_free(&command.chat)?;
         let outside = command
             .working_directories
             .iter()
@@ -135,6 +141,19 @@ impl SessionActor {
         match outside {
             Some(directory) => Err(invalid("bad-directory", format!("{directory} is not a directory of the session"))),
             None => Ok(()),
+        }
+    }
+
+    /// A name that reaches a channel is taken, also one that is only a synonym.
+    fn check_free(&self, uri: &str) -> Result<(), Refusal> {
+        match self.shared.registry.resolve(uri) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(Refusal::new(
+                RefusalKind::AlreadyExists,
+                "already-exists",
+                format!("there is a chat {uri} already"),
+            )),
+            Err(fault) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())),
         }
     }
 
