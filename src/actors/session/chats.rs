@@ -244,13 +244,20 @@ impl SessionActor {
     }
 
     /// A client is gone: after the grace time its entry goes too, unless it is back.
-    pub(super) fn client_left(&self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
+    pub(super) fn client_left(&mut self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
         let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
         if !listed {
             return;
         }
+        self.leaves += 1;
+        let leave = self.leaves;
+        self.leaving.insert(Arc::clone(client_id), leave);
         let client_id = Arc::clone(client_id);
         ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
+            if actor.leaving.get(&client_id) != Some(&leave) {
+                return;
+            }
+            actor.leaving.remove(&client_id);
             if !actor.shared.clients.is_elsewhere(&client_id, connection) {
                 actor.remove_client(&client_id);
             }

@@ -155,6 +155,9 @@ pub struct SessionActor {
     /// Absent until the session is read, and when it cannot be.
     core: Option<Rc<RefCell<SessionCore>>>,
     chats: HashMap<Channel, Addr<ChatActor>>,
+    /// Clients that left and whose grace runs, each with the number of its leave.
+    leaving: HashMap<Arc<str>, u64>,
+    leaves: u64,
     last_used: Instant,
     /// Messages that wait until the session can be read; absent when nothing has to wait.
     waiting: Option<Vec<SessionMessage>>,
@@ -174,6 +177,8 @@ impl SessionActor {
             boot: Some(boot),
             core: None,
             chats: HashMap::new(),
+            leaving: HashMap::new(),
+            leaves: 0,
             last_used: Instant::now(),
             waiting: None,
             was_lost: false,
@@ -252,6 +257,7 @@ impl SessionActor {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
             SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
                 if channel == core.borrow().channel {
+                    self.leaving.remove(&caller.client_id);
                     return subscribe(&core.borrow(), &caller, alias, then);
                 }
                 match self.chat(&core, &channel) {
@@ -448,6 +454,9 @@ impl SessionActor {
             }
         }
         if channel == core.borrow().channel {
+            if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
+                self.leaving.remove(&client.caller.client_id);
+            }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             actions::dispatch(&mut core.borrow_mut(), client, action);
             if configures {
