@@ -44,7 +44,7 @@ const CLIENTS_LANE: ChannelId = ChannelId(u64::MAX);
 pub enum RootMessage {
     Dispatch {
         client: ClientAction,
-        action: Box<Action>,
+        action: Result<Box<Action>, Rejection>,
     },
     Subscribe {
         caller: Caller,
@@ -334,7 +334,8 @@ impl Handler<RootMessage> for RootActor {
 
     fn handle(&mut self, message: RootMessage, ctx: &mut Context<Self>) {
         match message {
-            RootMessage::Dispatch { client, action } => self.dispatch(client, *action),
+            RootMessage::Dispatch { client, action: Ok(action) } => self.dispatch(client, *action),
+            RootMessage::Dispatch { client, action: Err(rejection) } => reject(&self.lane, client, rejection),
             RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
             RootMessage::SessionsChanged { by } => {
                 let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);

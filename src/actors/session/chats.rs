@@ -14,7 +14,7 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
-use super::{SessionActor, answer, no_such_chat, refusal_of_lost, refuse, tell};
+use super::{SessionActor, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
@@ -38,7 +38,14 @@ fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
 
 impl SessionActor {
     /// `createChat`: a peer chat under the URI that the client chose.
-    pub(super) fn create_chat(&mut self, core: &Core, caller: &Caller, command: CreateChat, reply: Reply) {
+    pub(super) fn create_chat(
+        &mut self,
+        core: &Core,
+        caller: &Caller,
+        command: CreateChat,
+        reply: Reply,
+        ctx: &mut Context<Self>,
+    ) {
         let uri = Channel::from(command.chat.as_str());
         let own_default = core.borrow().fold.state.default_chat.as_deref() == Some(uri.as_str());
         if own_default && command.source.is_none() {
@@ -88,7 +95,9 @@ impl SessionActor {
             recording.session_action(Action::host(added), None, false);
             recording.finish(None);
         }
-        self.answer_created(core, uri, message, caller, reply);
+        let principal = Arc::clone(&caller.principal);
+        let first = message.map(|message| ChatMessage::Begin { message, principal });
+        self.answer_created(core, uri, first, reply, ctx);
     }
 
     /// The first turn begins in the same breath, and the answer waits for it.
@@ -96,18 +105,22 @@ impl SessionActor {
         &mut self,
         core: &Core,
         uri: Channel,
-        message: Option<serde_json::Value>,
-        caller: &Caller,
+        first: Option<ChatMessage>,
         reply: Reply,
+        ctx: &mut Context<Self>,
     ) {
         let chat = self.chat(core, &uri);
-        if let (Some(chat), Some(message)) = (&chat, message) {
-            let principal = Arc::clone(&caller.principal);
-            tell(core, &uri, chat, ChatMessage::Begin { message, principal });
-        }
         let shared = Arc::clone(&self.shared);
-        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(uri.as_str())));
-        answer(&core.borrow(), Ok(command::null()), reply);
+        let settled = uri.clone();
+        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(settled.as_str())));
+        match (chat, first) {
+            (Some(chat), Some(first)) => {
+                let answered = Rc::clone(core);
+                let then = move || answer(&answered.borrow(), Ok(command::null()), reply);
+                tell_then(core, (&uri, &chat), first, ctx, then);
+            }
+            _ => answer(&core.borrow(), Ok(command::null()), reply),
+        }
     }
 
     fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
