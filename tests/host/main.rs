@@ -4,13 +4,25 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod actors;
+mod approvals;
+mod chats;
 #[path = "../command/mod.rs"]
 mod command;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
+mod deltas;
 mod disk;
+mod drafts;
 mod durability;
 mod harness;
 mod killed;
+mod mirrors;
+mod queue;
+mod refusals;
+mod samples;
+mod sessions;
 mod slow;
+mod turns;
+mod vscode;
+mod windows;

@@ -1,10 +1,12 @@
 //! A host in this process, and two clients of it: raw frames, and the official library.
 
 mod agent;
+mod asking;
 mod client;
 mod host;
 
 pub use agent::RecordingAgent;
+pub use asking::{envelopes, markdown, on, streamed, types, word};
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
 
