@@ -25,7 +25,7 @@ use super::registry::{Registry, Resolved, first_chat_uri};
 use super::rejection::Rejection;
 use super::root::{RootActor, RootMessage};
 use super::router::Hub;
-use super::session::{Boot, SessionMessage, check_value, reject_at};
+use super::session::{Boot, SessionMessage, check_value};
 use super::shared::Shared;
 use super::writer::{Durability, LogWriter};
 use crate::clock::Clock;
@@ -299,10 +299,8 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
         };
-        let action = match Action::from_json(value) {
-            Ok(action) => Box::new(action),
-            Err(fault) => return reject_at(&client, self.shared.writer.handed_over(), &Rejection::from(fault)),
-        };
+        // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
+        let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
         match found.kind {
             ChannelKind::Root => self.to_root(RootMessage::Dispatch { client, action }),
             ChannelKind::Session | ChannelKind::Chat => {

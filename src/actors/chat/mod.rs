@@ -51,7 +51,7 @@ pub enum ChatMessage {
     /// A client's action.
     Dispatch {
         client: ClientAction,
-        action: Box<Action>,
+        action: Result<Box<Action>, Rejection>,
     },
     Subscribe {
         caller: Caller,
@@ -188,7 +188,7 @@ impl ChatActor {
         }
     }
 
-    fn dispatch(&mut self, client: ClientAction, action: Action, ctx: &mut Context<Self>) {
+    fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
         let verdict = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let view = View { core: &core, cell: &cell, client: &client, at: self.shared.clock.now() };
@@ -197,7 +197,7 @@ impl ChatActor {
             } else if self.shared.is_stopping() {
                 Err(Rejection::new(Code::Busy, "the host is stopping"))
             } else {
-                decide::decide(&view, action)
+                action.and_then(|action| decide::decide(&view, *action))
             }
         };
         match verdict {
@@ -329,7 +329,7 @@ impl Handler<ChatMessage> for ChatActor {
             return;
         }
         match message {
-            ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
+            ChatMessage::Dispatch { client, action } => self.dispatch(client, action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);

@@ -1,6 +1,7 @@
 //! A host in this process, and two clients of it: raw frames, and the official library.
 
 mod agent;
+mod asking;
 mod client;
 mod host;
 pub mod laws;
@@ -10,6 +11,7 @@ mod store;
 pub mod walk;
 
 pub use agent::RecordingAgent;
+pub use asking::{envelopes, markdown, on, streamed, types, word};
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
 pub use mirror::{Mirrored, ROOT, canonical, difference};
