@@ -196,7 +196,10 @@ fn a_release_between_two_batches_of_one_commit_runs_between_their_envelopes() {
         let rig = Rig::over(Arc::clone(&hub), Durability::Commit);
         let (connection, to) = router.connect(1 << 20);
         let channel = Channel::from(format!("ahp-session:/{}", ONE.0));
-        router.subscribe(&connection, Subscription { channel: channel.clone(), alias: channel, from_seq: 0, window: None });
+        router.subscribe(
+            &connection,
+            Subscription { channel: channel.clone(), alias: channel, from_seq: 0, window: None },
+        );
         let lane = rig.writer.lane(ONE);
         rig.gate.hold();
         rig.writer.lane(TWO).append(batch(TWO, 10));
@@ -209,7 +212,8 @@ fn a_release_between_two_batches_of_one_commit_runs_between_their_envelopes() {
         rig.gate.release_all();
         rig.heard(1);
         let frames = frames(&connection, 3).await;
-        let what: Vec<&str> = frames.iter().map(|frame| if frame.starts_with('{') { "envelope" } else { frame }).collect();
+        let what: Vec<&str> =
+            frames.iter().map(|frame| if frame.starts_with('{') { "envelope" } else { frame }).collect();
         assert_eq!(what, ["envelope", "2", "envelope"]);
     });
 }

@@ -70,7 +70,10 @@ async fn requests_beyond_256_in_flight_are_refused_and_those_before_are_answered
     }
     let refused = a.next().await.unwrap();
     assert_eq!(refused["id"], json!("r256"), "{refused}");
-    assert_eq!((&refused["error"]["code"], &refused["error"]["data"]["code"]), (&json!(-32000), &json!("limit-exceeded")));
+    assert_eq!(
+        (&refused["error"]["code"], &refused["error"]["data"]["code"]),
+        (&json!(-32000), &json!("limit-exceeded"))
+    );
     gate.release_all();
     for id in 0..256 {
         let answer = a.next().await.unwrap();

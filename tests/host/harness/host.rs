@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::{App as WebApp, HttpServer};
 use scrollback::access::Gate;
@@ -11,9 +12,9 @@ use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::agents;
 use scrollback::clock::Clock;
-use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
 
 use serde_json::Value;
@@ -57,8 +58,7 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        let store = SledStore::open(directory, SledOptions::default()).unwrap();
-        Self::start(Arc::new(store), Options::default())
+        Self::start(Arc::new(opened(directory)), Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
@@ -134,5 +134,18 @@ impl TestHost {
 impl Drop for TestHost {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The store in `directory`. A host that was stopped a moment ago may not have let go of it yet.
+pub fn opened(directory: &Path) -> SledStore {
+    let since = Instant::now();
+    loop {
+        match SledStore::open(directory, SledOptions::default()) {
+            Err(fault) if fault.to_string().contains("acquire lock") && since.elapsed() < super::PATIENCE => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap(),
+        }
     }
 }

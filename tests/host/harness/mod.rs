@@ -6,7 +6,7 @@ mod host;
 
 pub use agent::RecordingAgent;
 pub use client::{Client, chat_of, is_ending, message};
-pub use host::{Options, TestHost};
+pub use host::{Options, TestHost, opened};
 
 use std::time::Duration;
 
