@@ -210,7 +210,7 @@ impl Host {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
-                    let _ = self.shared.registry.send(found.session, message);
+                    self.shared.registry.send(found.session, message);
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -316,9 +316,7 @@ impl Host {
     }
 
     fn to_session(&self, found: &Resolved, message: SessionMessage) {
-        if let Err((_, message)) = self.shared.registry.send(found.session, message) {
-            message.refuse_busy(&self.shared);
-        }
+        self.shared.registry.send(found.session, message);
     }
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
@@ -336,7 +334,6 @@ impl Host {
                     }
                 };
             }
-            Ok(None) if is_session_uri(channel) => no_session(channel),
             Ok(None) => not_found(channel),
             Err(fault) => unavailable(fault),
         };
@@ -592,7 +589,7 @@ impl Host {
     #[doc(hidden)]
     pub fn panic_in_chat(&self, chat: &str) {
         if let Ok(Some(found)) = self.shared.registry.resolve(chat) {
-            let _ = self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
+            self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
         }
     }
 
@@ -600,10 +597,12 @@ impl Host {
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.registry.send_all(|| SessionMessage::Stop);
-        self.to_root(RootMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if let Some(root) = self.shared.root.get() {
+            let _ = root.send(RootMessage::Stop).await;
         }
         self.shared.writer.stop();
         self.shared.hub.close_all(1001, "the host is stopping");
@@ -662,10 +661,6 @@ fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Val
         *to = from;
     }
     print
-}
-
-fn is_session_uri(uri: &str) -> bool {
-    !uri.starts_with("ahp-chat:") && uri.contains(":/") && !uri.contains("://")
 }
 
 /// The path that a `file:` URI of this host names.

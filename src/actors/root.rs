@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::agent::Agent;
 use super::connection::{Caller, Subscription};
-use super::core::ClientAction;
+use super::core::{ClientAction, Unsaved, checkpoint};
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
 use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
@@ -73,6 +73,7 @@ pub struct RootActor {
     shared: Arc<Shared>,
     fold: RootFold,
     lane: Lane,
+    unsaved: Unsaved,
 }
 
 impl RootActor {
@@ -85,8 +86,9 @@ impl RootActor {
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
         let begins = read.is_none();
+        let unsaved = read.as_ref().map_or_else(Unsaved::default, |at| Unsaved::after_replay(at.since_checkpoint));
         let fold = read.map_or_else(|| RootFold::new(first_state(&shared.agents)), |at| at.fold);
-        let mut root = Self { shared, fold, lane };
+        let mut root = Self { shared, fold, lane, unsaved };
         if begins {
             root.begin();
         }
@@ -95,7 +97,7 @@ impl RootActor {
         Ok(root)
     }
 
-    fn begin(&self) {
+    fn begin(&mut self) {
         let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
         self.append(Kind::Host, fact.bytes());
     }
@@ -134,12 +136,31 @@ impl RootActor {
         self.append(Kind::Action, action.bytes);
     }
 
-    fn append(&self, kind: Kind, action: Bytes) {
+    fn append(&mut self, kind: Kind, action: Bytes) {
         let rows = match kind {
             Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
             Kind::Action => Vec::new(),
         };
-        self.lane.append(Batch { events: vec![self.event(kind, action)], rows });
+        let event = self.event(kind, action);
+        self.queue(event, rows);
+    }
+
+    /// Queues an event that the fold holds already, and the fold itself where it is time to save it.
+    fn queue(&mut self, event: NewEvent, rows: Vec<RowOp>) {
+        self.unsaved.add(event.action.len());
+        self.lane.append(Batch { events: vec![event], rows });
+        if self.unsaved.is_due() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        self.unsaved = Unsaved::default();
+        self.lane.append(checkpoint(
+            self.shared.store.as_ref(),
+            ChannelId::ROOT,
+            Bytes::from(self.fold.to_checkpoint()),
+        ));
     }
 
     fn event(&self, kind: Kind, action: Bytes) -> NewEvent {
@@ -177,7 +198,7 @@ impl RootActor {
         self.record(client, action);
     }
 
-    fn record(&self, client: ClientAction, action: Action) {
+    fn record(&mut self, client: ClientAction, action: Action) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
@@ -191,7 +212,7 @@ impl RootActor {
         let value = Bytes::copy_from_slice(&client.caller.connection.id.to_be_bytes());
         let key = client.fingerprint.to_vec();
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
-        self.lane.append(Batch { events: vec![event], rows: vec![row] });
+        self.queue(event, vec![row]);
         let shared = Arc::clone(&self.shared);
         let generation = self.lane.generation();
         self.lane.release(
@@ -323,7 +344,12 @@ impl Handler<RootMessage> for RootActor {
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
-            RootMessage::Stop => ctx.stop(),
+            RootMessage::Stop => {
+                if !self.unsaved.is_empty() {
+                    self.save();
+                }
+                ctx.stop();
+            }
         }
     }
 }

@@ -29,4 +29,9 @@ impl RootFold {
             self.state = state.as_ref().clone();
         }
     }
+
+    /// The fold as a checkpoint.
+    pub fn to_checkpoint(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.state).unwrap_or_default()
+    }
 }

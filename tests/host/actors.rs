@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrollback::actors::host::HostSettings;
-use scrollback::events::EventLog;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
+use scrollback::events::{EventLog, Rows, Table};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message, opened};
@@ -204,6 +204,31 @@ async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
         let of = |kind: &str| events.iter().filter(|e| e["type"] == json!(kind)).count();
         assert_eq!(of("chat/turnStarted"), of("chat/turnCancelled"));
     });
+}
+
+#[tokio::test]
+async fn a_chat_that_often_falls_asleep_collects_no_checkpoints() {
+    let store = Arc::new(MemoryStore::new().unwrap());
+    let settings = HostSettings { idle_timeout: Duration::from_millis(20), ..HostSettings::default() };
+    let host = TestHost::start(Arc::clone(&store) as _, Options { settings, ..Options::default() });
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    for round in 0..8 {
+        let seq = a.dispatch(&chat, draft(&format!("draft {round}"))).await;
+        a.subscribe(&chat).await;
+        eventually("everybody sleeps", || host.host.actors() == 0).await;
+        assert!(seq > 0);
+    }
+    let id = host.host.resolve(&chat).unwrap().unwrap().1;
+    let mut checkpoints = 0;
+    store
+        .scan_rows(Table::Checkpoint, &id.0.to_be_bytes(), None, &mut |_, _| {
+            checkpoints += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!((1..=2).contains(&checkpoints), "{checkpoints} checkpoints");
+    assert_eq!(a.subscribe(&chat).await["state"]["draft"]["text"], json!("draft 7"));
 }
 
 #[tokio::test]

@@ -299,12 +299,12 @@ impl Drop for ChatActor {
     fn drop(&mut self) {
         self.shared.actors.fetch_sub(1, Ordering::AcqRel);
         self.end_process();
-        if std::thread::panicking() {
-            if let Ok(core) = self.core.try_borrow() {
-                // What it applied last may not be queued: nothing more is decided on these folds.
-                core.lane.close("the chat's actor panicked");
-                core.address.do_send(SessionMessage::ChatPanicked);
-            }
+        if std::thread::panicking()
+            && let Ok(core) = self.core.try_borrow()
+        {
+            // What it applied last may not be queued: nothing more is decided on these folds.
+            core.lane.close("the chat's actor panicked");
+            core.address.do_send(SessionMessage::ChatPanicked);
         }
     }
 }

@@ -436,9 +436,7 @@ pub fn hand_snapshot(
         // The old state is there to be read.
         Err(_) if !again && !shared.is_stopping() => {
             let message = SessionMessage::Subscribe { channel, alias, caller, turns, then, again: true };
-            if let Err((_, message)) = shared.registry.send(session, message) {
-                message.refuse_busy(&shared);
-            }
+            shared.registry.send(session, message);
         }
         Err(lost) => {
             let refusal = refusal_of_lost(&lost);
