@@ -329,7 +329,7 @@ impl Host {
                     ChannelKind::Root => self.to_root(RootMessage::Subscribe { caller, alias, then }),
                     _ => {
                         let channel = found.channel.clone();
-                        let message = SessionMessage::Subscribe { channel, alias, caller, turns, then };
+                        let message = SessionMessage::Subscribe { channel, alias, caller, turns, then, again: false };
                         self.to_session(&found, message);
                     }
                 };

@@ -145,7 +145,10 @@ fn state(uri: &str, at: Option<u64>, place: &Place, environment: &Environment) -
 fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
     let verdict: Verdict = match Reach::of(place, Access::Salvage, environment)? {
         Reach::Host(host) => host.object("/api/log/verify", &[])?,
-        Reach::Directory(directory) => with_progress(|progress| inspect::verify(&directory.store, progress)),
+        Reach::Directory(directory) => {
+            let verdict = with_progress(|progress| inspect::verify(&directory.store, progress));
+            verdict.or_fault(directory.store.refused_for())
+        }
     };
     let mut out = Out::new(place.json, environment);
     if out.json {

@@ -18,7 +18,12 @@ pub fn start(config: &Config, environment: &Environment) {
     };
 }
 
-/// What is shown at a level. At `info` the web server would tell of each of its threads.
+/// What is shown at a level. At `info` the web server would tell of each of its threads; what goes wrong in the engine is
+/// said once, by whoever called it.
 fn directives(level: &str) -> String {
-    if level == "info" { "info,actix_server=warn".into() } else { level.to_owned() }
+    match level {
+        "info" => "info,actix_server=warn,sled=off".into(),
+        "warn" | "error" => format!("{level},sled=off"),
+        _ => level.to_owned(),
+    }
 }

@@ -9,7 +9,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::events::{EventLog, Rows, Table};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message, opened};
 
 fn draft(text: &str) -> Value {
     json!({ "type": "chat/draftChanged", "draft": message(text) })
@@ -167,9 +167,7 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     a.echo(queued).await;
     host.stop();
 
-    let frozen = scrollback::events::sled_store::SledStore::open(directory.path(), Default::default()).unwrap();
-    let stopped_at = frozen.tail();
-    drop(frozen);
+    let stopped_at = opened(directory.path()).tail();
     let host = TestHost::on_disk(directory.path());
     let mut b = host.client("b").await;
     let state = b.subscribe(&chat).await["state"].clone();

@@ -3,7 +3,7 @@
 //! The queue's law: the next queued message goes out when a turn completes; any other end pauses a queue that has messages,
 //! and nothing leaves a paused queue by itself.
 
-use actix::Context;
+use actix::{AsyncContext, Context};
 use ahp_types::actions::{
     ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatPendingMessageRemovedAction,
     ChatResponsePartAction, ChatTurnCancelledAction, ChatTurnCompleteAction, SessionMetaChangedAction, StateAction,
@@ -16,6 +16,7 @@ use serde_json::json;
 use super::ChatActor;
 use super::decide::{Effect, Entry, turn_started};
 use crate::actors::core::{ChatCell, SessionCore};
+use crate::actors::session::RETRY;
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
 use crate::projections::mirror;
@@ -155,10 +156,20 @@ impl ChatActor {
     }
 
     /// A turn is running and nobody works on it: a crash interrupted it. It gets its ending, and says why.
+    /// While the disk takes nothing it waits, so that the chat can be read meanwhile.
     pub(super) fn recover(&mut self, ctx: &mut Context<Self>) {
         self.end_background_work(ctx);
         let turn = self.cell.borrow().fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
         let Some(turn_id) = turn else { return };
+        if self.shared.store.accepts_appends().is_err() {
+            ctx.run_later(RETRY, move |actor, ctx| {
+                let runs = actor.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
+                if runs && actor.handed.is_none() {
+                    actor.recover(ctx);
+                }
+            });
+            return;
+        }
         let text = "The host was interrupted while this turn ran. It was not taken up again.";
         let notice = vec![Entry::Host(notice(&turn_id, text))];
         let by = self.by_host();

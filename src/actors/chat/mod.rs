@@ -28,11 +28,9 @@ use super::agent::AgentEvent;
 use super::command::Reply;
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
-use super::host::OnSnapshot;
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
+use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
-use crate::events::Channel;
 use crate::projections::action::Action;
 use crate::projections::{replay, turns};
 
@@ -53,12 +51,7 @@ pub enum ChatMessage {
         client: ClientAction,
         action: Result<Box<Action>, Rejection>,
     },
-    Subscribe {
-        caller: Caller,
-        alias: Channel,
-        turns: Option<u64>,
-        then: OnSnapshot,
-    },
+    Subscribe(Subscriber),
     FetchTurns {
         caller: Caller,
         cursor: Option<String>,
@@ -101,7 +94,7 @@ impl ChatMessage {
         matches!(
             self,
             ChatMessage::Dispatch { .. }
-                | ChatMessage::Subscribe { .. }
+                | ChatMessage::Subscribe(_)
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Begin { .. }
         )
@@ -229,15 +222,16 @@ impl ChatActor {
         }
     }
 
-    fn subscribe(&mut self, caller: &Caller, alias: Channel, turns: Option<u64>, then: OnSnapshot) {
+    fn subscribe(&mut self, subscriber: Subscriber) {
         let core = self.core.borrow();
         let mut cell = self.cell.borrow_mut();
         cell.touch();
-        let limit = turns::PageLimit { turns: turns.unwrap_or(u64::MAX), bytes: self.shared.settings.max_snapshot };
+        let limit =
+            turns::PageLimit { turns: subscriber.turns.unwrap_or(u64::MAX), bytes: self.shared.settings.max_snapshot };
         match replay::chat_json(&cell.fold, limit, |n| cell.turn(&self.shared, n)) {
             Ok((state, oldest)) => {
                 let window = oldest.map(|oldest| Window { oldest });
-                hand_snapshot(&core, cell.channel.clone(), cell.id, state, window, (caller, alias, then));
+                hand_snapshot(&core, cell.channel.clone(), cell.id, state, window, subscriber);
             }
             Err(fault) => {
                 tracing::error!(%fault, chat = %cell.channel, "a chat's turns cannot be read");
@@ -246,6 +240,7 @@ impl ChatActor {
                     "damaged",
                     format!("the chat's turns cannot be read: {fault}"),
                 );
+                let Subscriber { caller, then, .. } = subscriber;
                 caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
             }
         }
@@ -330,7 +325,7 @@ impl Handler<ChatMessage> for ChatActor {
         }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, action, ctx),
-            ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
+            ChatMessage::Subscribe(subscriber) => self.subscribe(subscriber),
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
@@ -359,7 +354,9 @@ impl ChatActor {
     /// What reaches a chat that was disposed meanwhile.
     fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
         match message {
-            ChatMessage::Subscribe { caller, then, .. } => not_there(&self.core.borrow(), &caller, then),
+            ChatMessage::Subscribe(subscriber) => {
+                not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
+            }
             ChatMessage::FetchTurns { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);

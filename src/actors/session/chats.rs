@@ -14,7 +14,7 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
-use super::{SessionActor, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
+use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
@@ -234,11 +234,14 @@ impl SessionActor {
 
     fn answer_gone(&self, core: &SessionCore, gone: Vec<Channel>, session: Option<Channel>, reply: Reply) {
         let shared = Arc::clone(&self.shared);
+        let address = core.address.clone();
         core.lane.release(
             None,
             Box::new(move |place| {
                 if let Err(lost) = place {
-                    return reply(Err(refusal_of_lost(&lost)));
+                    // Told when the session was read again: what was to go is listed then.
+                    let refuse = move || reply(Err(refusal_of_lost(&lost)));
+                    return address.do_send(SessionMessage::Tell(Box::new(refuse)));
                 }
                 for channel in &gone {
                     shared.hub.drop_channel(channel);

@@ -66,6 +66,8 @@ pub enum SessionMessage {
         caller: Caller,
         turns: Option<u64>,
         then: OnSnapshot,
+        /// It rested on something that was lost, and is asked for again.
+        again: bool,
     },
     CreateChat {
         caller: Caller,
@@ -103,6 +105,8 @@ pub enum SessionMessage {
     },
     /// A chat's actor panicked.
     ChatPanicked,
+    /// Something to say once what was told before was handled.
+    Tell(Box<dyn FnOnce() + Send>),
     /// Nothing of the session is on its way to the disk: it can be read.
     Settled,
     /// Everything that is to be kept is written down, and the actor ends.
@@ -118,7 +122,11 @@ impl SessionMessage {
     pub fn is_from_outside(&self) -> bool {
         !matches!(
             self,
-            SessionMessage::Lost { .. } | SessionMessage::ChatPanicked | SessionMessage::Settled | SessionMessage::Stop
+            SessionMessage::Lost { .. }
+                | SessionMessage::ChatPanicked
+                | SessionMessage::Settled
+                | SessionMessage::Tell(_)
+                | SessionMessage::Stop
         )
     }
 
@@ -240,6 +248,7 @@ impl SessionActor {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
             SessionMessage::Settled => return self.settled(ctx),
+            SessionMessage::Tell(tell) => return tell(),
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
         }
@@ -262,16 +271,15 @@ impl SessionActor {
         }
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, action, ctx),
-            SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
+            SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
+                let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
-                    self.leaving.remove(&caller.client_id);
-                    return subscribe(&core.borrow(), &caller, alias, then);
+                    self.leaving.remove(&subscriber.caller.client_id);
+                    return subscribe(&core.borrow(), subscriber);
                 }
                 match self.chat(&core, &channel) {
-                    Some(chat) => {
-                        tell(&core, &channel, &chat, ChatMessage::Subscribe { caller, alias, turns, then }, ctx);
-                    }
-                    None => not_there(&core.borrow(), &caller, then),
+                    Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber), ctx),
+                    None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
                 }
             }
             SessionMessage::CreateChat { caller, command, reply } => {
@@ -299,6 +307,7 @@ impl SessionActor {
             SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
+            | SessionMessage::Tell(_)
             | SessionMessage::Stop => {}
         }
     }
@@ -431,6 +440,18 @@ pub fn echo(lane: &Lane, client: ClientAction) {
     );
 }
 
+/// Who wants a snapshot and the subscription that comes with it.
+pub struct Subscriber {
+    pub caller: Caller,
+    /// The name that the client used.
+    pub alias: Channel,
+    /// How many of the newest finished turns; all for `None`.
+    pub turns: Option<u64>,
+    pub then: OnSnapshot,
+    /// It rested on something that was lost, and was asked for again.
+    pub again: bool,
+}
+
 /// Hands a snapshot over at its place of the line, with the subscription.
 pub fn hand_snapshot(
     core: &SessionCore,
@@ -438,16 +459,22 @@ pub fn hand_snapshot(
     id: ChannelId,
     state: String,
     window: Option<Window>,
-    subscriber: (&Caller, Channel, OnSnapshot),
+    subscriber: Subscriber,
 ) {
-    let (caller, alias, then) = subscriber;
+    let Subscriber { caller, alias, turns, then, again } = subscriber;
     let connection = caller.connection.clone();
+    let (shared, session) = (Arc::clone(&core.shared), core.id);
     let release = move |place: Result<Place, Lost>| match place {
         Ok(place) => {
             let from_seq = place.channel_seq;
             let subscription = Subscription { channel, alias: alias.clone(), from_seq, window };
             let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
             connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
+        }
+        // The old state is there to be read.
+        Err(_) if !again && !shared.is_stopping() => {
+            let message = SessionMessage::Subscribe { channel, alias, caller, turns, then, again: true };
+            shared.registry.send(session, message);
         }
         Err(lost) => {
             let refusal = refusal_of_lost(&lost);
@@ -457,9 +484,9 @@ pub fn hand_snapshot(
     core.lane.release(Some(id), Box::new(release));
 }
 
-fn subscribe(core: &SessionCore, caller: &Caller, alias: Channel, then: OnSnapshot) {
+fn subscribe(core: &SessionCore, subscriber: Subscriber) {
     let state = serde_json::to_value(&core.fold.state).map(|value| value.to_string()).unwrap_or_default();
-    hand_snapshot(core, core.channel.clone(), core.id, state, None, (caller, alias, then));
+    hand_snapshot(core, core.channel.clone(), core.id, state, None, subscriber);
 }
 
 impl SessionActor {

@@ -17,6 +17,17 @@ pub struct Verdict {
     pub fault: Option<String>,
 }
 
+impl Verdict {
+    /// The same, with `fault` where nothing else was found: what a host would refuse the directory for.
+    #[must_use]
+    pub fn or_fault(self, fault: Option<&str>) -> Self {
+        match fault {
+            Some(fault) if self.ok => Self { fault: Some(fault.to_owned()), ..Self::default() },
+            _ => self,
+        }
+    }
+}
+
 /// Reads every record, folds every channel again and says what was found; `progress` is told how many events were read
 /// so far.
 pub fn verify(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Verdict {

@@ -77,6 +77,8 @@ pub struct SledStore {
     /// A second descriptor of the engine's file, for the syncs.
     synced: File,
     options: SledOptions,
+    /// What a store that is salvaged would be refused for.
+    refused_for: Option<String>,
     writer: Mutex<Writer>,
     /// The rows that the append under way changes, as they are on disk. Kept for good when it fails.
     before: RwLock<RowChanges>,
@@ -131,6 +133,11 @@ fn remember<T>(map: &mut HashMap<ChannelId, T>, id: ChannelId, value: T) {
 }
 
 impl SledStore {
+    /// What this store, which was opened to salvage it, would be refused for.
+    pub fn refused_for(&self) -> Option<&str> {
+        self.refused_for.as_deref()
+    }
+
     /// Opens the store in the data directory `directory`, made there when it has none.
     ///
     /// The caller holds the directory's lock (see [`super::DataDirectory`]).

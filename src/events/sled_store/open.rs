@@ -46,7 +46,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
     let floor = opening.found_floor()?;
     let (tree, synced) = opening.engine(floor.is_some(), options.cache_capacity)?;
     let found = Contents::of(&tree).map_err(|unread| opening.unreadable(unread))?;
-    opening.hold_against(floor, &found)?;
+    let refused_for = opening.hold_against(floor, &found)?;
     if options.access == Access::Write && !found.has_root {
         make_root(&tree, &synced).map_err(|cause| opening.fault(format!("the log cannot be made: {cause}")))?;
     }
@@ -66,6 +66,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
         tree,
         synced,
         options,
+        refused_for,
         writer: Mutex::new(Writer {
             floor,
             ahead: false,
@@ -143,17 +144,24 @@ impl Opening<'_> {
         Ok(file)
     }
 
-    /// Refuses a store that has less than its floor promises, or a log whose floor is gone.
-    fn hold_against(&self, floor: Option<Floor>, found: &Contents) -> Result<(), LogFault> {
+    /// Refuses a store that has less than its floor promises, or a log whose floor is gone. One that is to be salvaged
+    /// opens all the same, and this is what is wrong with it.
+    fn hold_against(&self, floor: Option<Floor>, found: &Contents) -> Result<Option<String>, LogFault> {
+        match self.objection(floor, found) {
+            Some(fault) if self.access != Access::Salvage => Err(fault),
+            objection => Ok(objection.map(|fault| fault.to_string())),
+        }
+    }
+
+    fn objection(&self, floor: Option<Floor>, found: &Contents) -> Option<LogFault> {
         match floor {
-            _ if self.access == Access::Salvage => Ok(()),
             Some(floor) if found.tail.saturating_add(1) < floor.start || !found.has_root => {
-                Err(LogFault::Short { path: self.directory.to_owned(), found: found.tail, promised: floor.start })
+                Some(LogFault::Short { path: self.directory.to_owned(), found: found.tail, promised: floor.start })
             }
             None if found.tail > 0 => {
-                Err(self.fault(format!("its file {FLOOR} is missing beside a log that has events; {REMEDY}")))
+                Some(self.fault(format!("its file {FLOOR} cannot be read beside a log that has events; {REMEDY}")))
             }
-            _ => Ok(()),
+            _ => None,
         }
     }
 

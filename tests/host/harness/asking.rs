@@ -5,7 +5,7 @@ use std::sync::Arc;
 use scrollback::events::memory::MemoryStore;
 use serde_json::{Value, json};
 
-use super::host::open;
+use super::opened;
 use super::{Client, Options, TestHost, message};
 
 /// The types of actions, in their order.
@@ -52,7 +52,7 @@ impl TestHost {
 
     /// A host over the data in `directory`.
     pub fn on_disk_with(directory: &std::path::Path, options: Options) -> Self {
-        Self::start(Arc::new(open(directory)), options)
+        Self::start(Arc::new(opened(directory)), options)
     }
 }
 

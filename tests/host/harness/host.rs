@@ -42,20 +42,6 @@ impl Default for Options {
     }
 }
 
-/// The store in `directory`. Where a host of this process has just stopped there, its last threads may still hold the lock.
-pub fn open(directory: &Path) -> SledStore {
-    let began = std::time::Instant::now();
-    loop {
-        match SledStore::open(directory, SledOptions::default()) {
-            Ok(store) => return store,
-            Err(fault) if fault.to_string().contains("lock") && began.elapsed() < super::PATIENCE => {
-                std::thread::yield_now();
-            }
-            Err(fault) => panic!("{fault}"),
-        }
-    }
-}
-
 /// A running host. It stops in order when it is dropped.
 pub struct TestHost {
     pub address: SocketAddr,
@@ -75,7 +61,7 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        Self::start(Arc::new(open(directory)), Options::default())
+        Self::start(Arc::new(opened(directory)), Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
@@ -159,5 +145,18 @@ impl TestHost {
 impl Drop for TestHost {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The store in `directory`. A host that was stopped a moment ago may not have let go of it yet.
+pub fn opened(directory: &Path) -> SledStore {
+    let since = Instant::now();
+    loop {
+        match SledStore::open(directory, SledOptions::default()) {
+            Err(fault) if fault.to_string().contains("acquire lock") && since.elapsed() < super::PATIENCE => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap(),
+        }
     }
 }

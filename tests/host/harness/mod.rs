@@ -13,7 +13,7 @@ pub mod walk;
 pub use agent::RecordingAgent;
 pub use asking::{envelopes, markdown, on, streamed, types, word};
 pub use client::{Client, chat_of, is_ending, message};
-pub use host::{Options, TestHost};
+pub use host::{Options, TestHost, opened};
 pub use mirror::{Mirrored, ROOT, canonical, difference};
 pub use random::{Random, seed};
 pub use store::Watched;

@@ -86,7 +86,9 @@ pub fn endings(before: &Log, now: &Log) -> Result<usize, Broken> {
         let turn = (channel, action["turnId"].as_str().unwrap_or_default().to_owned());
         match action["type"].as_str().unwrap_or_default() {
             "chat/turnStarted" => {
-                if ended.contains_key(&turn) || open.insert(turn.clone(), *seq).is_some() {
+                let again = ended.contains_key(&turn) || open.contains_key(&turn);
+                open.insert(turn.clone(), *seq);
+                if again {
                     return Err(Broken::new(format!("event {seq} starts turn {turn:?} a second time")));
                 }
             }

@@ -114,9 +114,8 @@ impl Person {
         let Some(mut socket) = self.socket.take() else { return Ok(()) };
         loop {
             if let Some(message) = self.next_deed() {
-                if socket.send(Message::text(message.to_string())).await.is_err() {
-                    // What still arrived before the end counts as seen.
-                }
+                // Where it fails, what still arrived before the end is read all the same.
+                let _ = socket.send(Message::text(message.to_string())).await;
             }
             let pause = Duration::from_millis(self.dice.between(0, 4));
             let until = tokio::time::Instant::now() + pause;
@@ -254,7 +253,7 @@ impl Person {
         self.fold(&envelope)?;
         let added = envelope["action"]["summary"]["resource"].as_str();
         match added.filter(|_| envelope["action"]["type"] == "session/chatAdded") {
-            Some(chat) if self.dice.chance(70) => Ok(vec![self.subscribe(&chat.to_owned())]),
+            Some(chat) if self.dice.chance(70) => Ok(vec![self.subscribe(chat)]),
             _ => Ok(Vec::new()),
         }
     }
