@@ -20,7 +20,7 @@ use serde_json::json;
 use super::chat::{ChatActor, ChatMessage};
 use super::connection::Caller;
 use super::envelope;
-use super::session::{SessionActor, SessionMessage};
+use super::session::{SessionActor, SessionMessage, reject_lost};
 use super::shared::Shared;
 use super::writer::{Lane, Lost, Place};
 use crate::clock::Millis;
@@ -108,14 +108,12 @@ pub struct ChatCell {
     used: Vec<(u8, String)>,
     /// Batches on their way.
     on_the_way: usize,
+    /// Messages from the session that the chat has not handled yet.
+    pub unread: usize,
+    /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.
+    pub is_gone: bool,
     /// When the chat was last used.
     pub last_used: Instant,
-    /// The chat was disposed: what its actor finds in its mailbox came too late.
-    pub is_gone: bool,
-    /// It was let go of to sleep: its actor writes down what a checkpoint would hold and records nothing more.
-    pub is_asleep: bool,
-    /// Messages of its session that its actor has not handled yet.
-    pub mail: usize,
 }
 
 impl ChatCell {
@@ -129,10 +127,9 @@ impl ChatCell {
             unsaved,
             used: Vec::new(),
             on_the_way: 0,
-            last_used: Instant::now(),
+            unread: 0,
             is_gone: false,
-            is_asleep: false,
-            mail: 0,
+            last_used: Instant::now(),
         }
     }
 
@@ -218,16 +215,6 @@ impl SessionCore {
             dispatched: VecDeque::new(),
             on_the_way: Arc::default(),
         }
-    }
-
-    /// Takes over what was read from the log after a loss, in the lane's next generation.
-    pub fn reload(&mut self, fold: SessionFold, unsaved: Unsaved, listed: Option<CatalogueRow>) {
-        self.fold = fold;
-        self.unsaved = unsaved;
-        self.listed = listed;
-        self.chats.clear();
-        self.dispatched.clear();
-        self.lane.reopen();
     }
 
     /// Begins to record one decision.
@@ -463,17 +450,14 @@ impl Recording<'_> {
         }
         let weight = self.batch.weight();
         let after = After {
-            weight,
-            ended: self.ended,
-            used: self.used,
             notes: std::mem::take(&mut self.notes),
             client: self.by.client.take(),
-            chat: told,
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
             shared: Arc::clone(&self.core.shared),
-            on_the_way: Arc::clone(&self.core.on_the_way),
         };
+        let on_the_way = Arc::clone(&self.core.on_the_way);
+        let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
         self.core.lane.append(batch);
@@ -481,6 +465,12 @@ impl Recording<'_> {
             self.core.lane.append(batch);
         }
         self.core.lane.release(None, Box::new(move |place| after.run(place)));
+        self.core.lane.release_on_disk(Box::new(move |place| {
+            on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(chat) = told.filter(|_| place.is_ok()) {
+                chat.do_send(durable);
+            }
+        }));
         weight
     }
 
@@ -519,39 +509,26 @@ impl SessionCore {
     }
 }
 
-/// What follows a batch, once it is durable or lost.
+/// What follows a batch, once it may be shown or is lost.
 struct After {
-    weight: usize,
-    ended: u64,
-    used: usize,
     notes: Vec<bytestring::ByteString>,
     client: Option<ClientAction>,
-    chat: Option<Addr<ChatActor>>,
     session: Addr<SessionActor>,
     generation: u64,
     shared: Arc<Shared>,
-    on_the_way: Arc<AtomicUsize>,
 }
 
 impl After {
     fn run(self, place: Result<Place, Lost>) {
-        self.on_the_way.fetch_sub(1, Ordering::AcqRel);
         match place {
             Ok(_) => {
                 for note in &self.notes {
                     self.shared.hub.notify(&Channel::root(), note);
                 }
-                if let Some(chat) = self.chat {
-                    chat.do_send(ChatMessage::Durable { weight: self.weight, ended: self.ended, used: self.used });
-                }
             }
             Err(lost) => {
                 if let Some(client) = &self.client {
-                    let reason = format!("log-unavailable: {}", lost.0);
-                    let seq = self.shared.store.tail();
-                    let alias = client.alias.as_str();
-                    let frame = envelope::rejection(alias, seq, &client.origin(), &client.sent, &reason);
-                    client.caller.connection.send(frame);
+                    reject_lost(client, &lost);
                 }
                 self.session.do_send(SessionMessage::Lost { generation: self.generation });
             }

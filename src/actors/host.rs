@@ -220,7 +220,8 @@ impl Host {
         }
         let started = Instant::now();
         while started.elapsed() < RECOVERY_WAIT {
-            self.shared.writer.barrier().await;
+            // Where it fails, the running turns are still in the store, and it is tried again.
+            let _ = self.shared.writer.barrier().await;
             if !self.running()?.iter().any(|(chat, _)| awaited.contains(chat)) {
                 break;
             }

@@ -5,13 +5,15 @@
 //! actor whose mailbox is closed (it panicked) is replaced by one that is read from the log.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use actix::{Actor, Addr, Arbiter, ArbiterHandle};
+use actix::dev::channel::channel;
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, Context};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::session::{Boot, SessionActor, SessionMessage};
+use super::session::{Boot, MAILBOX, SessionActor, SessionMessage};
 use super::shared::Shared;
 use crate::events::rows::{ChannelKind, ChannelRow, channel_key};
 use crate::events::{Channel, ChannelId, Table};
@@ -39,9 +41,21 @@ pub struct Resolved {
 
 struct Awake {
     addr: Addr<SessionActor>,
+    /// Messages that were sent to it and that it has not handled.
+    unread: Arc<AtomicUsize>,
     listing: Option<Listing>,
-    /// How many messages were sent to it from here.
-    sent: u64,
+}
+
+impl Awake {
+    /// Sends where there is room; returns a message that could not be sent.
+    fn send(&self, message: SessionMessage) -> Option<SessionMessage> {
+        self.unread.fetch_add(1, Ordering::AcqRel);
+        let refused = try_send(&self.addr, message);
+        if refused.is_some() {
+            self.unread.fetch_sub(1, Ordering::AcqRel);
+        }
+        refused
+    }
 }
 
 /// Which chats a session has now.
@@ -62,15 +76,6 @@ impl Listing {
             chats,
             disposed: row.disposed,
         }
-    }
-}
-
-impl Awake {
-    /// The message comes back where the mailbox is full or closed.
-    fn send(&mut self, message: SessionMessage) -> Option<SessionMessage> {
-        let refused = try_send(&self.addr, message);
-        self.sent += u64::from(refused.is_none());
-        refused
     }
 }
 
@@ -227,8 +232,8 @@ impl Registry {
     pub fn create(&self, id: ChannelId, boot: Boot) {
         let Some(shared) = self.shared() else { return };
         let mut table = self.table();
-        let addr = self.start(&shared, id, boot);
-        table.awake.insert(id, Awake { addr, listing: None, sent: 0 });
+        let awake = self.start(&shared, id, boot);
+        table.awake.insert(id, awake);
     }
 
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
@@ -237,13 +242,13 @@ impl Registry {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
-            let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
+            let is_awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
             // What stops may still have batches on their way: a fold that is read now would lack them.
-            if !awake && !shared.is_stopping() {
-                let addr = self.start(&shared, session, Boot::Load);
-                table.awake.insert(session, Awake { addr, listing: None, sent: 0 });
+            if !is_awake && !shared.is_stopping() {
+                let awake = self.start(&shared, session, Boot::Load);
+                table.awake.insert(session, awake);
             }
-            match table.awake.get_mut(&session) {
+            match table.awake.get(&session) {
                 Some(awake) => awake.send(message),
                 None => Some(message),
             }
@@ -255,29 +260,19 @@ impl Registry {
 
     /// Sends to a session only where it is awake.
     pub fn send_if_awake(&self, session: ChannelId, message: SessionMessage) {
-        if let Some(awake) = self.table().awake.get_mut(&session) {
+        let table = self.table();
+        if let Some(awake) = table.awake.get(&session) {
             let _ = awake.send(message);
         }
     }
 
-    /// Takes a session that wants to sleep off the table, when it has handled every message that was sent to it: whoever
-    /// needs it next starts it anew from the log. `false`: it has mail, and goes on.
-    pub fn let_sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, handled: u64) -> bool {
+    /// Lets a session go to sleep: it is no longer awake, and gets `last`. One that was sent something meanwhile stays awake.
+    pub fn sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
         let mut table = self.table();
-        let has_mail = table.awake.get(&session).is_some_and(|awake| awake.addr == *addr && awake.sent != handled);
-        if has_mail {
-            return false;
-        }
-        if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
-            table.awake.remove(&session);
-        }
-        true
-    }
-
-    /// Forgets a session that never was: it is no longer awake, and gets `last` behind everything that was sent to it.
-    pub fn forget(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
-        let mut table = self.table();
-        if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
+        if let Some(awake) = table.awake.get(&session).filter(|awake| awake.addr == *addr) {
+            if awake.unread.load(Ordering::Acquire) > 0 {
+                return;
+            }
             table.awake.remove(&session);
         }
         addr.do_send(last);
@@ -297,13 +292,24 @@ impl Registry {
         self.table().awake.len()
     }
 
-    fn start(&self, shared: &Arc<Shared>, id: ChannelId, boot: Boot) -> Addr<SessionActor> {
+    fn start(&self, shared: &Arc<Shared>, id: ChannelId, boot: Boot) -> Awake {
         let shared = Arc::clone(shared);
+        let unread = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&unread);
         let at = usize::try_from(id.0).unwrap_or(0) % self.arbiters.len().max(1);
-        match self.arbiters.get(at) {
-            Some(arbiter) => SessionActor::start_in_arbiter(arbiter, move |_| SessionActor::new(id, boot, shared)),
-            None => SessionActor::new(id, boot, shared).start(),
-        }
+        let addr = match self.arbiters.get(at) {
+            Some(arbiter) => {
+                // As `start_in_arbiter` does, but with room for what arrives before the actor runs.
+                let (sender, receiver) = channel(MAILBOX);
+                arbiter.spawn_fn(move || {
+                    let actor = SessionActor::new(id, boot, counted, shared);
+                    actix_rt::spawn(Context::with_receiver(receiver).into_future(actor));
+                });
+                Addr::new(sender)
+            }
+            None => SessionActor::new(id, boot, counted, shared).start(),
+        };
+        Awake { addr, unread, listing: None }
     }
 
     /// Ends the threads of the sessions.

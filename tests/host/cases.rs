@@ -300,7 +300,7 @@ async fn a_frame_over_the_limit_ends_the_socket_with_a_reason_and_nothing_else_i
     let chat = client.create_session(SESSION).await;
     client.say(&chat, "t1", "before").await;
     client.say(&chat, "t2", &"x".repeat(30_000)).await;
-    let (code, reason) = client.closed().await;
+    let (_, (code, reason)) = client.read_until_closed().await;
     assert!(code == 1009 && !reason.is_empty(), "{code} {reason:?}");
     let mut back = Client::connect(host.address).await;
     back.reconnect("c", 1, &[SESSION, &chat]).await;

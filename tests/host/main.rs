@@ -3,10 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod actors;
 mod cases;
 mod conversation;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod durability;
 mod harness;
+mod killed;
 mod mirrors;
 mod official;
 mod properties;
 mod replay;
+mod slow;

@@ -95,6 +95,19 @@ pub enum ChatMessage {
     Panic,
 }
 
+impl ChatMessage {
+    /// Whether the chat must not fall asleep before it has handled it.
+    fn keeps_awake(&self) -> bool {
+        matches!(
+            self,
+            ChatMessage::Dispatch { .. }
+                | ChatMessage::Subscribe { .. }
+                | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Begin { .. }
+        )
+    }
+}
+
 /// The actor.
 pub struct ChatActor {
     core: Rc<RefCell<SessionCore>>,
@@ -188,8 +201,8 @@ impl ChatActor {
             }
         };
         match verdict {
-            Ok(Verdict::Nothing) => echo(&self.core.borrow(), client),
-            Err(rejection) => reject(&self.core.borrow(), client, rejection),
+            Ok(Verdict::Nothing) => echo(&self.core.borrow().lane, client),
+            Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
                 let by = By {
                     principal: Arc::clone(&client.caller.principal),
@@ -294,6 +307,8 @@ impl Drop for ChatActor {
         if std::thread::panicking()
             && let Ok(core) = self.core.try_borrow()
         {
+            // What it applied last may not be queued: nothing more is decided on these folds.
+            core.lane.close("the chat's actor panicked");
             core.address.do_send(SessionMessage::ChatPanicked);
         }
     }
@@ -303,12 +318,12 @@ impl Handler<ChatMessage> for ChatActor {
     type Result = ();
 
     fn handle(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
-        self.opened(&message);
-        if self.cell.borrow().is_gone {
-            return self.too_late(message, ctx);
+        if message.keeps_awake() {
+            let mut cell = self.cell.borrow_mut();
+            cell.unread = cell.unread.saturating_sub(1);
         }
-        if self.cell.borrow().is_asleep && matches!(message, ChatMessage::Agent { .. }) {
-            return;
+        if self.cell.borrow().is_gone {
+            return self.serve_gone(message, ctx);
         }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
@@ -338,32 +353,20 @@ impl Handler<ChatMessage> for ChatActor {
 }
 
 impl ChatActor {
-    fn opened(&self, message: &ChatMessage) {
-        let is_mail = matches!(
-            message,
-            ChatMessage::Dispatch { .. }
-                | ChatMessage::Subscribe { .. }
-                | ChatMessage::FetchTurns { .. }
-                | ChatMessage::Begin { .. }
-        );
-        if is_mail {
-            let mut cell = self.cell.borrow_mut();
-            cell.mail = cell.mail.saturating_sub(1);
-        }
-    }
-
-    /// What was on its way when the chat was disposed: an action is for a channel that is not there.
-    fn too_late(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
-        let core = self.core.borrow();
+    /// What reaches a chat that was disposed meanwhile.
+    fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
         match message {
-            ChatMessage::Subscribe { caller, then, .. } => not_there(&core, &caller, then),
-            ChatMessage::FetchTurns { reply, .. } => refuse(&core, no_such_chat(&self.cell.borrow().channel), reply),
+            ChatMessage::Subscribe { caller, then, .. } => not_there(&self.core.borrow(), &caller, then),
+            ChatMessage::FetchTurns { reply, .. } => {
+                let refusal = no_such_chat(&self.cell.borrow().channel);
+                refuse(&self.core.borrow(), refusal, reply);
+            }
             ChatMessage::Stop | ChatMessage::Abandon => {
-                drop(core);
                 self.end_process();
                 self.pending = None;
                 ctx.stop();
             }
+            // An action for a channel that is not there is ignored.
             _ => {}
         }
     }
@@ -383,12 +386,13 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, nothing that is not handled or
-    /// on its way to the disk, not used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no background work, no message, nothing on its way to the disk, not
+    /// used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
         let state = &self.fold.state;
         let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
-        !works && self.mail == 0 && self.is_settled() && self.last_used.elapsed() >= idle
+        let idles = !works && self.unread == 0;
+        idles && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 
