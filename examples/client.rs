@@ -292,13 +292,13 @@ impl<'a> Conversation<'a> {
                         self.dispatch(client, action).await?;
                     }
                 }
-                ResponsePart::InputRequest(asked) => {
-                    if asked.response.is_none() && self.answered.insert(asked.request.id.clone()) {
-                        self.screen.say("This example answers no questions: it is ended with cancel.")?;
-                        let (request_id, response) = (asked.request.id, ChatInputResponseKind::Cancel);
-                        let cancel = ChatInputCompletedAction { request_id, response, answers: None };
-                        self.dispatch(client, StateAction::ChatInputCompleted(cancel)).await?;
-                    }
+                ResponsePart::InputRequest(asked)
+                    if asked.response.is_none() && self.answered.insert(asked.request.id.clone()) =>
+                {
+                    self.screen.say("This example answers no questions: it is ended with cancel.")?;
+                    let (request_id, response) = (asked.request.id, ChatInputResponseKind::Cancel);
+                    let cancel = ChatInputCompletedAction { request_id, response, answers: None };
+                    self.dispatch(client, StateAction::ChatInputCompleted(cancel)).await?;
                 }
                 _ => {}
             }

@@ -25,7 +25,7 @@ use super::shared::Shared;
 use super::writer::{Lane, Lost, Place};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, Origin, RowOp, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, Origin, RowOp, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::catalogue::{self, CatalogueRow};
 use crate::projections::chat::ChatFold;
@@ -37,6 +37,8 @@ use crate::projections::{FoldFault, mirror, summary};
 /// When a channel's fold is saved: after this many events, or bytes of actions.
 const CHECKPOINT_EVENTS: u64 = 2_000;
 const CHECKPOINT_BYTES: u64 = 256 * 1024;
+/// Checkpoints of a channel that are kept stand at least this many numbers apart, but for the two newest.
+const CHECKPOINTS_APART: ServerSeq = 10_000;
 
 /// Who causes what is recorded, when, and through which client action.
 #[derive(Clone)]
@@ -249,14 +251,14 @@ impl SessionCore {
     pub fn save(&mut self) {
         self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
-        self.lane.append(checkpoint(self.id, value));
+        self.lane.append(checkpoint(self.shared.store.as_ref(), self.id, value));
     }
 
     /// Saves a chat's fold as it is now.
     pub fn save_chat(&self, chat: &mut ChatCell) {
         chat.unsaved = Unsaved::default();
         let value = Bytes::from(chat.fold.to_checkpoint());
-        self.lane.append(checkpoint(chat.id, value));
+        self.lane.append(checkpoint(self.shared.store.as_ref(), chat.id, value));
     }
 
     /// Whether all that was recorded is on disk.
@@ -275,10 +277,26 @@ impl SessionCore {
     }
 }
 
-/// The batch that saves a channel's fold as it is at this place of the line.
-pub fn checkpoint(channel: ChannelId, value: Bytes) -> Batch {
-    let row = RowOp::PutKeyedByLast { table: Table::Checkpoint, key: rows::channel_key(channel), channel, value };
-    Batch { events: Vec::new(), rows: vec![row] }
+/// The batch that saves a channel's fold as it is at this place of the line. A checkpoint that stands close behind another
+/// goes when a newer one is written, so that a chat which often falls asleep does not collect them.
+pub fn checkpoint(store: &dyn Store, channel: ChannelId, value: Bytes) -> Batch {
+    let mut rows = Vec::with_capacity(2);
+    // A checkpoint may be deleted at any time: one that cannot be looked up just stays.
+    if let Ok(Some(key)) = superfluous(store, channel) {
+        rows.push(RowOp::Delete { table: Table::Checkpoint, key });
+    }
+    rows.push(RowOp::PutKeyedByLast { table: Table::Checkpoint, key: rows::channel_key(channel), channel, value });
+    Batch { events: Vec::new(), rows }
+}
+
+/// The key of the channel's newest checkpoint, when the one before it is near.
+fn superfluous(store: &dyn Store, channel: ChannelId) -> Result<Option<Vec<u8>>, LogFault> {
+    let prefix = rows::channel_key(channel);
+    let last_before = |upto| store.last_row(Table::Checkpoint, &prefix, &rows::numbered_key(channel, upto));
+    let Some((key, _)) = last_before(ServerSeq::MAX)? else { return Ok(None) };
+    let Some(newest) = rows::number_of_key(&key).filter(|seq| *seq > 0) else { return Ok(None) };
+    let older = last_before(newest - 1)?.and_then(|(key, _)| rows::number_of_key(&key));
+    Ok(older.filter(|older| newest - older < CHECKPOINTS_APART).map(|_| key))
 }
 
 /// One decision being recorded: each event is applied to its fold as it is added, and [`Recording::finish`] queues them all
@@ -443,7 +461,10 @@ impl Recording<'_> {
         if let Some((cell, address)) = chat {
             if cell.unsaved.is_due() {
                 cell.unsaved = Unsaved::default();
-                chat_checkpoint = Some(checkpoint(cell.id, Bytes::from(cell.fold.to_checkpoint())));
+                chat_checkpoint = Some({
+                    let value = Bytes::from(cell.fold.to_checkpoint());
+                    checkpoint(self.core.shared.store.as_ref(), cell.id, value)
+                });
             }
             cell.on_the_way += 1;
             told = Some(address.clone());
@@ -505,7 +526,7 @@ impl SessionCore {
     fn save_after(&mut self, batch: &mut Batch) {
         self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
-        batch.rows.extend(checkpoint(self.id, value).rows);
+        batch.rows.extend(checkpoint(self.shared.store.as_ref(), self.id, value).rows);
     }
 }
 

@@ -164,7 +164,11 @@ impl RootActor {
 
     fn save(&mut self) {
         self.unsaved = Unsaved::default();
-        self.lane.append(checkpoint(ChannelId::ROOT, Bytes::from(self.fold.to_checkpoint())));
+        self.lane.append(checkpoint(
+            self.shared.store.as_ref(),
+            ChannelId::ROOT,
+            Bytes::from(self.fold.to_checkpoint()),
+        ));
     }
 
     fn event(&self, kind: Kind, action: Bytes) -> NewEvent {

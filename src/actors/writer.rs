@@ -389,9 +389,9 @@ fn take(state: &mut State) -> Taken {
 }
 
 fn commit(shared: &Shared, taken: Taken) {
-    let (steps, batches) = split(taken);
+    let (steps, batches) = split(release_first(shared, taken));
     if batches.is_empty() {
-        return hand_over(shared, steps, &[], &[], ServerSeq::MAX, None);
+        return;
     }
     let started = Instant::now();
     match shared.store.append(&batches) {
@@ -414,6 +414,27 @@ fn count(batches: &[Batch]) {
     let events: usize = batches.iter().map(|b| b.events.len()).sum();
     counter!("scrollback_commits_total").increment(1);
     counter!("scrollback_events_total").increment(events as u64);
+}
+
+/// Runs the releases that have nothing of their own lane before them: what they waited for was handed over while they were
+/// queued, and this commit is none of their business.
+fn release_first(shared: &Shared, taken: Taken) -> Taken {
+    let mut with_batch = HashSet::new();
+    let mut rest = Taken::with_capacity(taken.len());
+    for (session, generation, entry) in taken {
+        match entry {
+            Entry::Release { asks, release, .. } if !with_batch.contains(&session) => {
+                let mut state = shared.state();
+                release(place(shared, &mut state, asks, ServerSeq::MAX));
+                done(&mut state, session);
+            }
+            entry => {
+                with_batch.insert(session);
+                rest.push((session, generation, entry));
+            }
+        }
+    }
+    rest
 }
 
 /// A step of a commit: the batch with this index, or a release between batches.
@@ -677,3 +698,7 @@ impl Ahead {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

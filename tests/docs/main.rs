@@ -14,6 +14,7 @@
 mod command;
 
 mod commands;
+mod damage;
 mod example;
 mod links;
 mod pages;

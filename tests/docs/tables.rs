@@ -109,6 +109,17 @@ fn every_method_is_in_the_table_of_the_architecture() {
 }
 
 #[test]
+fn every_step_of_the_demo_is_documented() {
+    let (_, code) = sources("src/agents/demo").into_iter().find(|(path, _)| path.ends_with("script.rs")).unwrap();
+    let table = code.split("match name {").nth(1).unwrap().split("_ => return").next().unwrap();
+    let step = |line: &str| Some(format!("/{}", line.trim().strip_prefix('"')?.split('"').next()?));
+    let real = table.lines().filter_map(step).collect();
+    let table = page("docs/clients.md").table("step");
+    let documented = table.iter().map(|row| row[0].replace('`', "").split(' ').next().unwrap().to_owned());
+    same("steps", &documented.collect(), &real);
+}
+
+#[test]
 fn every_verb_is_in_the_table_of_the_readme() {
     let home = tempfile::tempdir().unwrap();
     let verbs = |args: &[&str]| -> Vec<String> {

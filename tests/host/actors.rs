@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrollback::actors::host::HostSettings;
-use scrollback::events::EventLog;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
+use scrollback::events::{EventLog, Rows, Table};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message};
@@ -184,22 +184,61 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
 }
 
-#[tokio::test]
-async fn a_message_that_overtakes_nothing_starts_no_turn_in_a_chat_or_session_that_goes() {
-    let host = TestHost::in_memory();
+/// What is sent while a session waits for the disk after a panic is handled in one go, so that a disposal comes before
+/// anything that its chats were sent just before.
+async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
     let mut a = host.client("a").await;
-    for n in 0..30 {
-        let session = format!("ahp-session:/s{n}");
-        let first = a.create_session(&session).await;
-        let peer = format!("ahp-chat:/c{n}");
-        a.ask("createChat", json!({ "channel": session, "chat": peer })).await.unwrap();
-        a.say(&peer, "t1", "/sleep 100000").await;
-        a.ask("disposeChat", json!({ "channel": peer })).await.unwrap();
-        a.say(&first, "t1", "/sleep 100000").await;
-        a.ask("disposeSession", json!({ "channel": session })).await.unwrap();
-    }
+    let first = a.create_session("ahp-session:/s").await;
+    a.ask("createChat", json!({ "channel": "ahp-session:/s", "chat": "ahp-chat:/peer" })).await.unwrap();
+    gate.hold();
+    a.dispatch(&first, draft("held")).await;
+    gate.wait_until_held();
+    host.host.panic_in_chat(&first);
+    a.say(chat, "t1", "/sleep 1000000").await;
+    a.send(json!({ "jsonrpc": "2.0", "id": "gone", "method": method, "params": { "channel": goes } })).await;
+    a.drain().await;
+    gate.release_all();
+    while a.next().await.unwrap()["id"] != json!("gone") {}
     host.stop_and_scan(|events| {
         let of = |kind: &str| events.iter().filter(|e| e["type"] == json!(kind)).count();
         assert_eq!(of("chat/turnStarted"), of("chat/turnCancelled"));
     });
+}
+
+#[tokio::test]
+async fn a_chat_that_often_falls_asleep_collects_no_checkpoints() {
+    let store = Arc::new(MemoryStore::new().unwrap());
+    let settings = HostSettings { idle_timeout: Duration::from_millis(20), ..HostSettings::default() };
+    let host = TestHost::start(Arc::clone(&store) as _, Options { settings, ..Options::default() });
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    for round in 0..8 {
+        let seq = a.dispatch(&chat, draft(&format!("draft {round}"))).await;
+        a.subscribe(&chat).await;
+        eventually("everybody sleeps", || host.host.actors() == 0).await;
+        assert!(seq > 0);
+    }
+    let id = host.host.resolve(&chat).unwrap().unwrap().1;
+    let mut checkpoints = 0;
+    store
+        .scan_rows(Table::Checkpoint, &id.0.to_be_bytes(), None, &mut |_, _| {
+            checkpoints += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!((1..=2).contains(&checkpoints), "{checkpoints} checkpoints");
+    assert_eq!(a.subscribe(&chat).await["state"]["draft"]["text"], json!("draft 7"));
+}
+
+#[tokio::test]
+async fn no_turn_starts_in_a_chat_whose_disposal_came_first() {
+    dispose_in_one_go("disposeChat", "ahp-chat:/peer", "ahp-chat:/peer").await;
+}
+
+#[tokio::test]
+async fn no_turn_starts_in_a_session_whose_disposal_came_first() {
+    dispose_in_one_go("disposeSession", "ahp-session:/s", "ahp-chat:/peer").await;
 }

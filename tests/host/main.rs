@@ -5,9 +5,12 @@
 
 mod actors;
 mod cases;
+#[path = "../command/mod.rs"]
+mod command;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
+mod disk;
 mod durability;
 mod harness;
 mod killed;
