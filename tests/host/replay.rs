@@ -660,5 +660,14 @@ async fn a_page_that_was_sent_and_did_not_arrive_is_not_taken_for_seen() {
     };
     let ids: Vec<&str> = now["turns"].as_array().unwrap().iter().map(|turn| turn["id"].as_str().unwrap()).collect();
     let all = ["t1", "t2", "t3", "t4"];
-    assert!(all.ends_with(&ids) && now.get("turnsNextCursor").is_some() == (ids.len() < all.len()), "{ids:?}");
+    assert!(all.ends_with(&ids), "{ids:?}");
+    if ids.len() == all.len() {
+        // The host had not heard of the end of the connection, and replayed the page.
+        return;
+    }
+    // What it lacks it is still given when it asks.
+    back.ask("fetchTurns", json!({ "channel": chat, "cursor": now["turnsNextCursor"] })).await.unwrap();
+    let page = back.envelope(|envelope| envelope["action"]["type"] == json!("chat/turnsLoaded")).await;
+    let older = page["action"]["turns"].as_array().unwrap().iter().map(|turn| turn["id"].as_str().unwrap());
+    assert_eq!(older.chain(ids.iter().copied()).collect::<Vec<_>>(), all);
 }
