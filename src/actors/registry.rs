@@ -242,9 +242,9 @@ impl Registry {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
-            let is_awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
+            let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
             // What stops may still have batches on their way: a fold that is read now would lack them.
-            if !is_awake && !shared.is_stopping() {
+            if !awake && !shared.is_stopping() {
                 let awake = self.start(&shared, session, Boot::Load);
                 table.awake.insert(session, awake);
             }

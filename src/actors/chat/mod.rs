@@ -325,6 +325,9 @@ impl Handler<ChatMessage> for ChatActor {
         if self.cell.borrow().is_gone {
             return self.serve_gone(message, ctx);
         }
+        if self.cell.borrow().is_asleep && matches!(message, ChatMessage::Agent { .. }) {
+            return;
+        }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
@@ -386,13 +389,12 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, no background work, no message, nothing on its way to the disk, not
-    /// used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, no message, nothing on its way to
+    /// the disk, not used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
         let state = &self.fold.state;
         let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
-        let idles = !works && self.unread == 0;
-        idles && self.is_settled() && self.last_used.elapsed() >= idle
+        !works && self.unread == 0 && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 

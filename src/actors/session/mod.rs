@@ -162,6 +162,8 @@ pub struct SessionActor {
     was_lost: bool,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
+    /// It was stopped: what it still finds in its mailbox wakes nothing.
+    stopped: bool,
 }
 
 impl SessionActor {
@@ -178,6 +180,7 @@ impl SessionActor {
             waiting: None,
             was_lost: false,
             unread,
+            stopped: false,
         }
     }
 }
@@ -232,6 +235,9 @@ impl SessionActor {
             SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
+        }
+        if self.stopped {
+            return message.refuse_busy(&self.shared);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -292,10 +298,12 @@ fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
     let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
     match message {
         SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
-        SessionMessage::CreateChat { reply, .. }
-        | SessionMessage::DisposeChat { reply, .. }
-        | SessionMessage::DisposeSession { reply, .. }
-        | SessionMessage::FetchTurns { reply, .. } => refuse(core, refusal, reply),
+        SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
+            refuse(core, refusal, reply);
+        }
+        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+            refuse(core, no_such_chat(&chat), reply);
+        }
         _ => {}
     }
 }

@@ -107,9 +107,9 @@ impl TestHost {
     }
 
     /// Stops the host in order, and shows all actions of its log.
-    pub fn stop_and_scan(self, look: impl FnOnce(&[Value])) {
+    pub fn stop_and_scan(mut self, look: impl FnOnce(&[Value])) {
         let store = Arc::clone(self.host.store());
-        self.stop();
+        self.end();
         let mut actions = Vec::new();
         let mut visit = |record: Record| {
             if record.kind == Kind::Action {
