@@ -94,7 +94,15 @@ impl RootActor {
         }
         root.bring_up_to_date(sessions);
         root.note_configuration();
+        root.handed_over();
         Ok(root)
+    }
+
+    /// Waits, at a start, until what was appended is with the routers: who comes back must not read a log that lacks it.
+    fn handed_over(&self) {
+        let (done, wait) = std::sync::mpsc::channel();
+        self.lane.release(None, Box::new(move |_| done.send(()).unwrap_or_default()));
+        let _ = wait.recv();
     }
 
     fn begin(&mut self) {

@@ -187,9 +187,11 @@ impl Reconnect<'_> {
         let windows = self.client.windows.clone();
         let resolve = move || {
             let one = |(alias, last_seen): (Channel, ServerSeq)| {
-                let window = windows.get(alias.as_str()).and_then(|window| window.oldest);
+                let remembered = windows.get(alias.as_str()).copied().unwrap_or_default();
+                let window = remembered.oldest;
                 let Some((channel, id)) = host.resolve(alias.as_str())? else { return Ok(None) };
-                let has_baseline = host.has_always_named(alias.as_str(), &channel)?;
+                let has_window = remembered.widened_at.is_none_or(|seq| seq <= last_seen);
+                let has_baseline = has_window && host.has_always_named(alias.as_str(), &channel)?;
                 Ok(Some(Missed { alias, channel, id, last_seen, window, has_baseline }))
             };
             cursors.into_iter().map(one).collect::<Result<Vec<_>, crate::events::LogFault>>()

@@ -22,7 +22,8 @@ pub struct Missed {
     pub last_seen: ServerSeq,
     /// How far back the client's turns reach.
     pub window: Option<Window>,
-    /// Whether the name has always stood for this channel: what was seen under it is a baseline.
+    /// Whether what the client has is known: its name has always stood for this channel, and it has seen the page that
+    /// widened its window.
     pub has_baseline: bool,
 }
 

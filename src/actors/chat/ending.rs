@@ -140,12 +140,11 @@ impl ChatActor {
 
     /// What is listed as going on in the background ended with the process that did it.
     fn end_background_work(&mut self, ctx: &mut Context<Self>) {
-        let ids = {
+        let ids: Vec<String> = {
             let cell = self.cell.borrow();
             let works = cell.fold.state.background_work.iter().flatten();
             works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned())).collect()
         };
-        let ids: Vec<String> = ids;
         if ids.is_empty() {
             return;
         }

@@ -35,7 +35,7 @@ use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
 /// How many messages a session may be behind before its clients hear `busy`.
-const MAILBOX: usize = 4_096;
+pub const MAILBOX: usize = 4_096;
 
 /// How a session's actor begins.
 pub enum Boot {
@@ -203,7 +203,6 @@ impl Actor for SessionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        ctx.set_mailbox_capacity(MAILBOX);
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
         match self.boot.take() {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
@@ -593,17 +592,14 @@ impl SessionActor {
             .collect();
         drop(core_ref);
         for uri in sleepy {
-            if let Some(cell) = core.borrow_mut().chats.remove(uri.as_str()) {
-                cell.borrow_mut().is_asleep = true;
-            }
             if let Some(chat) = self.chats.remove(&uri) {
                 chat.do_send(ChatMessage::Stop);
             }
+            core.borrow_mut().chats.remove(uri.as_str());
         }
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
-        self.stopped = true;
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);
         }
