@@ -377,6 +377,8 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+    /// With `reconnect`: the newest number that it said it had seen.
+    pub resumed_from: Option<ServerSeq>,
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use serde_json::json;
 use super::chat::{ChatActor, ChatMessage};
 use super::connection::Caller;
 use super::envelope;
+use super::resent;
 use super::session::{SessionActor, SessionMessage, reject_lost};
 use super::shared::Shared;
 use super::writer::{Lane, Lost, Place};
@@ -239,15 +240,13 @@ impl SessionCore {
     /// Whether this client action was accepted before, on another connection: it is re-sent, not new.
     ///
     /// # Errors
-    /// [`FoldFault`] when the store cannot be read.
-    pub fn is_resent(&self, action: &ClientAction) -> Result<bool, FoldFault> {
-        let connection = action.caller.connection.id;
-        let elsewhere = |at: u64| at != connection;
-        if let Some((_, at)) = self.dispatched.iter().rev().find(|(seen, _)| *seen == action.fingerprint) {
-            return Ok(elsewhere(*at));
+    /// [`LogFault`] when the store cannot be read.
+    pub fn is_resent(&self, client: &ClientAction, action: &StateAction) -> Result<bool, LogFault> {
+        let on_its_way = self.dispatched.iter().rev().find(|(seen, _)| *seen == client.fingerprint);
+        match on_its_way {
+            Some((_, connection)) => Ok(resent::is_resent(client, action, ServerSeq::MAX, *connection)),
+            None => resent::was_recorded(self.shared.store.as_ref(), client, action),
         }
-        let row = self.shared.store.get(Table::Dispatched, &action.fingerprint)?;
-        Ok(row.and_then(|value| rows::leading_number(value.get(8..)?)).is_some_and(elsewhere))
     }
 
     /// Saves the session's fold as it is now.

@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod host;
 pub mod registry;
 pub mod rejection;
+pub mod resent;
 pub mod root;
 pub mod router;
 pub mod session;

@@ -19,10 +19,11 @@ use super::connection::{Caller, Subscription};
 use super::core::{ClientAction, Unsaved, checkpoint};
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
+use super::resent;
 use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
-use crate::events::rows::{self, ChannelKind};
+use crate::events::rows::ChannelKind;
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Table};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
@@ -193,7 +194,8 @@ impl RootActor {
             let text = format!("{DEFERRED_TITLES} is true or false, not {value}");
             return reject(&self.lane, client, Rejection::new(Code::Malformed, text));
         }
-        if self.is_resent(&client) {
+        // Where the log cannot be read the action is new: it is refused with the log, or changes what is so already.
+        if resent::was_recorded(self.shared.store.as_ref(), &client, &action.decoded).unwrap_or(false) {
             return echo(&self.lane, client);
         }
         let values = self.fold.state.config.as_ref().map(|config| &config.values);
@@ -246,12 +248,6 @@ impl RootActor {
         let lane = self.shared.writer.lane(CLIENTS_LANE);
         let event = self.event(Kind::Host, Fact::Client { client_id, client }.bytes());
         lane.append(Batch { events: vec![event], rows: vec![row] });
-    }
-
-    fn is_resent(&self, client: &ClientAction) -> bool {
-        let row = self.shared.store.get(Table::Dispatched, &client.fingerprint).ok().flatten();
-        let at = row.and_then(|value| rows::leading_number(value.get(8..)?));
-        at.is_some_and(|connection| connection != client.caller.connection.id)
     }
 
     fn subscribe(&self, caller: &Caller, alias: Channel, then: OnSnapshot) {

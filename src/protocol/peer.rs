@@ -19,7 +19,7 @@ use super::ticket::{InFlight, Ticket};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::connection::{Caller, Connection, ConnectionRef};
 use crate::actors::router::Router;
-use crate::events::Channel;
+use crate::events::{Channel, ServerSeq};
 
 /// What a binary frame is answered with: its id cannot be known.
 const BINARY: &str = "binary frames are not served: send JSON as text";
@@ -135,9 +135,11 @@ impl Peer {
         self.phase.replace(Phase::Open(caller));
     }
 
-    /// The caller that this connection becomes with `client_id`.
-    pub fn as_caller(&self, client_id: &str) -> Caller {
-        Caller { connection: self.to.clone(), client_id: Arc::from(client_id), principal: Arc::clone(&self.principal) }
+    /// The caller that this connection becomes with `client_id`, and with the newest number that it had seen where it comes
+    /// back.
+    pub fn as_caller(&self, client_id: &str, resumed_from: Option<ServerSeq>) -> Caller {
+        let (connection, principal) = (self.to.clone(), Arc::clone(&self.principal));
+        Caller { connection, client_id: Arc::from(client_id), principal, resumed_from }
     }
 
     /// Takes `client_id` for this connection's principal, and says what is remembered of it.

@@ -65,7 +65,8 @@ pub fn reconnect(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
     peer.connection.hold();
     let peer = Rc::clone(peer);
     actix_rt::spawn(async move {
-        let caller = peer.as_caller(&asked.client_id);
+        let seen = asked.cursors.iter().map(|(_, seen)| *seen).min();
+        let caller = peer.as_caller(&asked.client_id, seen);
         let result = Reconnect { peer: &peer, caller: &caller, asked: &asked, client: &client }.answer().await;
         match result {
             Ok(json) => {

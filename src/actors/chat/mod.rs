@@ -194,7 +194,9 @@ impl ChatActor {
             }
         };
         match verdict {
-            Ok(Verdict::Nothing) => echo(&self.core.borrow().lane, client),
+            Ok(Verdict::Nothing(action)) => {
+                echo(&self.core.borrow().lane, ClientAction { sent: action.bytes, ..client });
+            }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
                 let by = By {

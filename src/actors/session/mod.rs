@@ -511,7 +511,10 @@ impl SessionActor {
         action: Result<Box<Action>, Rejection>,
         ctx: &mut Context<Self>,
     ) {
-        let resent = core.borrow().is_resent(&client);
+        let resent = match &action {
+            Ok(action) => core.borrow().is_resent(&client, &action.decoded),
+            Err(_) => Ok(false),
+        };
         match resent {
             Ok(true) => return echo(&core.borrow().lane, client),
             Ok(false) => {}

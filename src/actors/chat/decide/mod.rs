@@ -79,8 +79,8 @@ pub enum Effect {
 /// What becomes of an action.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is accepted and changes nothing: its sender alone hears it.
-    Nothing,
+    /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
+    Nothing(Action),
     Record {
         entries: Vec<Entry>,
         effects: Vec<Effect>,
@@ -102,7 +102,7 @@ impl Verdict {
 
     /// The action, unless it changes nothing.
     pub fn unless(unchanged: bool, action: Action) -> Self {
-        if unchanged { Self::Nothing } else { Self::accept(action) }
+        if unchanged { Self::Nothing(action) } else { Self::accept(action) }
     }
 }
 
