@@ -28,6 +28,8 @@ use serde_json::{Value, json};
 struct Served {
     address: SocketAddr,
     host: Arc<Host>,
+    /// The newest event that the host made by itself when it started.
+    base: u64,
     server: ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -60,7 +62,10 @@ impl Served {
             });
         });
         let (address, host, server) = start.recv().unwrap();
-        Self { address, host, server, thread: Some(thread) }
+        let mut served = Self { address, host, base: 0, server, thread: Some(thread) };
+        served.append(Batch::default());
+        served.base = served.host.store().tail();
+        served
     }
 
     fn in_memory() -> Self {
@@ -187,18 +192,19 @@ fn seqs(lines: &[Value]) -> Vec<u64> {
 fn events_are_envelopes_ascending_without_records_of_the_host() {
     let served = Served::in_memory();
     served.append(Batch { events: command::events(4), rows: Vec::new() });
-    let lines = served.lines("/api/events");
-    assert_eq!(seqs(&lines), [2, 3, 4]);
+    let at = |n: u64| served.base + n;
+    let lines = served.lines(&format!("/api/events?after={}", at(0)));
+    assert_eq!(seqs(&lines), [at(2), at(3), at(4)]);
     assert_eq!(
         lines[0],
         json!({
-            "channel": "ahp-root://", "serverSeq": 2, "origin": {"clientId": "client \"one\"", "clientSeq": 7},
+            "channel": "ahp-root://", "serverSeq": at(2), "origin": {"clientId": "client \"one\"", "clientSeq": 7},
             "action": {"type": "root/activeSessionsChanged", "activeSessions": 2},
         })
     );
-    assert_eq!(seqs(&served.lines("/api/events?after=2")), [3, 4]);
-    assert_eq!(seqs(&served.lines("/api/events?after=1&limit=1")), [2]);
-    assert_eq!(seqs(&served.lines("/api/log")), [1, 2, 3, 4]);
+    assert_eq!(seqs(&served.lines(&format!("/api/events?after={}", at(2)))), [at(3), at(4)]);
+    assert_eq!(seqs(&served.lines(&format!("/api/events?after={}&limit=1", at(1)))), [at(2)]);
+    assert_eq!(seqs(&served.lines("/api/log")), (1..=at(4)).collect::<Vec<u64>>());
 }
 
 #[test]
@@ -216,7 +222,7 @@ fn several_channels_come_merged_in_the_order_of_the_line() {
     assert!(lines.iter().all(|line| line["channel"] != "ahp-session:/b"));
     assert!(seqs(&lines).is_sorted_by(|a, b| a < b));
     assert_eq!(served.lines("/api/events?channel=ahp-session:/b").len(), 3_001);
-    assert_eq!(served.lines("/api/events").len(), 6_003);
+    assert_eq!(served.lines(&format!("/api/events?after={}", served.base)).len(), 6_003);
 }
 
 #[test]
@@ -224,26 +230,30 @@ fn a_line_end_between_the_tokens_of_an_action_breaks_no_line() {
     let served = Served::in_memory();
     let action = "{\"type\":\"root/activeSessionsChanged\",\r\n \"activeSessions\":1}".to_owned();
     served.append(Batch { events: vec![command::event(1, Kind::Action, "host", action)], rows: Vec::new() });
-    assert_eq!(served.lines("/api/events").len(), 1);
-    assert_eq!(served.lines("/api/log").len(), 1);
-    assert_eq!(served.live("", None).next().unwrap().1["action"]["activeSessions"], json!(1));
+    let query = format!("?after={}", served.base);
+    assert_eq!(served.lines(&format!("/api/events{query}")).len(), 1);
+    assert_eq!(served.lines(&format!("/api/log{query}")).len(), 1);
+    assert_eq!(served.live(&query, None).next().unwrap().1["action"]["activeSessions"], json!(1));
 }
 
 #[test]
 fn a_live_stream_replays_and_goes_on_without_a_gap_or_a_double() {
     let served = Served::in_memory();
+    let at = |n: u64| served.base + n;
     served.count_on(1, 3_000);
+    let after = format!("?after={}", at(1_000));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| (0..200).for_each(|part| served.count_on(3_001 + part * 10, 10)));
-        let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| served.live("?after=1000", None).ids(4_000))).collect();
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| served.live(&after, None).ids(4_000))).collect();
         for reader in readers {
-            assert_eq!(reader.join().unwrap(), (1_001..=5_000).collect::<Vec<u64>>());
+            assert_eq!(reader.join().unwrap(), (at(1_001)..=at(5_000)).collect::<Vec<u64>>());
         }
         writer.join().unwrap();
     });
-    assert_eq!(served.live("", Some(4_990)).ids(10), (4_991..=5_000).collect::<Vec<u64>>());
-    assert_eq!(served.live("?after=3", Some(4_999)).ids(1), [5_000]);
-    assert_eq!(served.live("?after=2&limit=2", None).ids(2), [3, 4]);
+    assert_eq!(served.live("", Some(at(4_990))).ids(10), (at(4_991)..=at(5_000)).collect::<Vec<u64>>());
+    assert_eq!(served.live("?after=3", Some(at(4_999))).ids(1), [at(5_000)]);
+    let mut limited = served.live(&format!("?after={}&limit=2", at(2)), None);
+    assert_eq!((limited.ids(2), limited.next()), (vec![at(3), at(4)], None));
 }
 
 #[test]
@@ -251,19 +261,19 @@ fn a_live_stream_of_a_channel_hears_that_one_alone() {
     let served = Served::in_memory();
     let (a, id) = served.channel("ahp-session:/a");
     let mut of_a = served.live("?channel=ahp-session:/a", None);
-    assert_eq!(of_a.ids(1), [1]);
+    assert_eq!(of_a.ids(1), [served.base + 1]);
     served.count_on(2, 5);
     served.append(Batch { events: vec![of_channel(&a, id)], rows: Vec::new() });
     let (seq, envelope) = of_a.next().unwrap();
-    assert_eq!((seq, &envelope["channel"]), (7, &json!("ahp-session:/a")));
+    assert_eq!((seq, &envelope["channel"]), (served.base + 7, &json!("ahp-session:/a")));
 }
 
 #[test]
 fn live_streams_end_when_the_host_closes_its_connections() {
     let served = Served::in_memory();
     served.count_on(1, 2);
-    let mut live = served.live("", None);
-    assert_eq!(live.ids(2), [1, 2]);
+    let mut live = served.live("", Some(served.base));
+    assert_eq!(live.ids(2), [served.base + 1, served.base + 2]);
     let (_, follow) = served.get("/api/log?follow=true", &[]);
     let mut follow = BufReader::new(follow.into_reader()).lines();
     follow.next().unwrap().unwrap();
@@ -276,45 +286,46 @@ fn live_streams_end_when_the_host_closes_its_connections() {
 fn a_live_stream_that_is_not_read_ends_and_is_resumed_where_it_was() {
     let options = Options { unsent_limit: Some(64 << 10), ..Options::default() };
     let served = Served::start(Arc::new(MemoryStore::new().unwrap()), options);
-    let mut live = served.live("", None);
+    let mut live = served.live("", Some(served.base));
     let long = |n: u64| format!(r#"{{"type":"root/x","n":{n},"text":"{}"}}"#, "x".repeat(60_000));
     let events = 600;
     for n in 1..=events {
         served.append(Batch { events: vec![command::event(n, Kind::Action, "host", long(n))], rows: Vec::new() });
     }
-    let mut seen = 0;
+    let (mut seen, last) = (served.base, served.base + events);
     while let Some((seq, _)) = live.next() {
         assert_eq!(seq, seen + 1);
         seen = seq;
     }
-    assert!(seen < events, "36 MB fit into the buffers of a socket");
-    let rest = usize::try_from(events - seen).unwrap();
-    assert_eq!(served.live("", Some(seen)).ids(rest), (seen + 1..=events).collect::<Vec<u64>>());
+    assert!(seen < last, "36 MB fit into the buffers of a socket");
+    let rest = usize::try_from(last - seen).unwrap();
+    assert_eq!(served.live("", Some(seen)).ids(rest), (seen + 1..=last).collect::<Vec<u64>>());
 }
 
 #[test]
 fn following_the_log_shows_records_of_the_host_as_they_come() {
     let served = Served::in_memory();
     served.append(Batch { events: command::events(2), rows: Vec::new() });
-    let (_, body) = served.get("/api/log?follow=true&type=host/*", &[]);
+    let (_, body) = served.get(&format!("/api/log?follow=true&type=host/*&after={}", served.base), &[]);
     let mut lines = BufReader::new(body.into_reader()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!(next()["serverSeq"], json!(1));
+    assert_eq!(next()["serverSeq"], json!(served.base + 1));
     let fact = command::event(3, Kind::Host, "host", r#"{"type":"host/sessionDisposed"}"#.into());
     served.append(Batch { events: vec![fact], rows: Vec::new() });
     let event = next();
-    assert_eq!((&event["serverSeq"], &event["type"]), (&json!(3), &json!("host/sessionDisposed")));
+    assert_eq!((&event["serverSeq"], &event["type"]), (&json!(served.base + 3), &json!("host/sessionDisposed")));
 }
 
 #[test]
 fn the_log_is_shown_summed_and_verified() {
     let served = Served::in_memory();
     served.append(Batch { events: command::events(4), rows: Vec::new() });
-    assert_eq!(seqs(&served.lines("/api/log?by=user:ada&before=4")), [2]);
-    assert_eq!(served.json("/api/log/3").1["principal"], json!("host"));
-    assert_eq!(served.json("/api/log/stats").1["events"], json!(4));
+    let at = |n: u64| served.base + n;
+    assert_eq!(seqs(&served.lines(&format!("/api/log?by=user:ada&before={}", at(4)))), [at(2)]);
+    assert_eq!(served.json(&format!("/api/log/{}", at(2))).1["principal"], json!("user:ada"));
+    assert_eq!(served.json("/api/log/stats").1["events"], json!(at(4)));
     let verdict = served.json("/api/log/verify");
-    assert_eq!((verdict.0, &verdict.1["ok"], &verdict.1["events"]), (200, &json!(true), &json!(4)));
+    assert_eq!((verdict.0, &verdict.1["ok"], &verdict.1["events"]), (200, &json!(true), &json!(at(4))));
 }
 
 #[test]
@@ -333,7 +344,7 @@ fn errors_are_json_with_their_status_and_name_the_parameter() {
     refused("/api/log?since=soon", 400, "bad-parameter", "since");
     refused("/api/log?type=%5B", 400, "bad-parameter", "type");
     refused("/api/log?follow=maybe", 400, "bad-parameter", "follow");
-    refused("/api/log/7", 404, "unknown-event", "7");
+    refused("/api/log/777", 404, "unknown-event", "777");
     refused("/api/log/seven", 400, "bad-parameter", "seq");
     refused("/api/state", 400, "bad-parameter", "channel");
     refused("/api/state?channel=ahp-root://&at=x", 400, "bad-parameter", "at");

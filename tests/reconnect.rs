@@ -96,7 +96,9 @@ impl Client {
     async fn reconnect(&mut self, last_seen: u64, subscriptions: &[&str]) -> Value {
         let params = json!({ "channel": ROOT, "clientId": self.id, "lastSeenServerSeq": last_seen,
             "subscriptions": subscriptions });
-        self.ask("reconnect", params).await
+        let answer = self.ask("reconnect", params).await;
+        serde_json::from_value::<ahp_types::commands::ReconnectResult>(answer.clone()).unwrap();
+        answer
     }
 
     async fn say(&mut self, turn: &str, text: &str) {

@@ -69,7 +69,7 @@ pub struct Subscription {
 }
 
 /// How far back a client's turns reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Window {
     /// The ordinal of the oldest turn that it was shown, from 1; the turns before it are the ones it lacks.
     pub oldest: u64,

@@ -79,13 +79,20 @@ impl Unsaved {
         Self { events, bytes }
     }
 
-    fn add(&mut self, bytes: usize) {
+    /// An event with an action of this many bytes was applied.
+    pub fn add(&mut self, bytes: usize) {
         self.events += 1;
         self.bytes += bytes as u64;
     }
 
-    fn is_due(&self) -> bool {
+    /// Whether it is time for a checkpoint.
+    pub fn is_due(&self) -> bool {
         self.events >= CHECKPOINT_EVENTS || self.bytes >= CHECKPOINT_BYTES
+    }
+
+    /// Whether nothing was applied since the checkpoint.
+    pub fn is_empty(&self) -> bool {
+        self.events == 0
     }
 }
 
@@ -263,16 +270,17 @@ impl SessionCore {
 
     /// Whether anything was recorded since the session's fold was saved.
     pub fn is_unsaved(&self) -> bool {
-        self.unsaved.events > 0
+        !self.unsaved.is_empty()
     }
 
     /// Whether anything was recorded since a chat's fold was saved.
     pub fn is_chat_unsaved(chat: &ChatCell) -> bool {
-        chat.unsaved.events > 0
+        !chat.unsaved.is_empty()
     }
 }
 
-fn checkpoint(channel: ChannelId, value: Bytes) -> Batch {
+/// The batch that saves a channel's fold as it is at this place of the line.
+pub fn checkpoint(channel: ChannelId, value: Bytes) -> Batch {
     let row = RowOp::PutKeyedByLast { table: Table::Checkpoint, key: rows::channel_key(channel), channel, value };
     Batch { events: Vec::new(), rows: vec![row] }
 }

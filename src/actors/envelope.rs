@@ -31,7 +31,7 @@ impl Envelope {
         action: &[u8],
     ) -> Self {
         let frame = frame(channel.as_str(), seq, origin, action, None);
-        Self { channel, channel_id, seq, frame, is_page: action.starts_with(TURNS_LOADED) }
+        Self { channel, channel_id, seq, frame, is_page: is_page(action) }
     }
 
     /// The AHP envelope alone, without the notification around it.
@@ -45,6 +45,11 @@ impl Envelope {
         let rest = &self.frame[FRAME_HEAD.len() + r#"{"channel":"#.len() + own.len()..];
         ByteString::from(format!(r#"{FRAME_HEAD}{{"channel":{}{rest}"#, quoted(alias)))
     }
+}
+
+/// Whether a stored action is a page of older turns.
+pub fn is_page(action: &[u8]) -> bool {
+    action.starts_with(TURNS_LOADED)
 }
 
 /// The frame of an action that was refused: as it was sent, with the current number and the reason, for its sender alone.

@@ -30,7 +30,7 @@ use super::shared::Shared;
 use super::writer::{Durability, LogWriter};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, Record, ServerSeq, Store, Table};
+use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::replay;
@@ -210,7 +210,7 @@ impl Host {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
-                    let _ = self.shared.registry.send(found.session, message);
+                    self.shared.registry.send(found.session, message);
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -315,9 +315,7 @@ impl Host {
     }
 
     fn to_session(&self, found: &Resolved, message: SessionMessage) {
-        if let Err((_, message)) = self.shared.registry.send(found.session, message) {
-            message.refuse_busy(&self.shared);
-        }
+        self.shared.registry.send(found.session, message);
     }
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
@@ -335,7 +333,6 @@ impl Host {
                     }
                 };
             }
-            Ok(None) if is_session_uri(channel) => no_session(channel),
             Ok(None) => not_found(channel),
             Err(fault) => unavailable(fault),
         };
@@ -553,10 +550,18 @@ impl Host {
         state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
     }
 
-    /// The AHP envelope of a stored event under `name`, with the turns of a page that the log keeps as a range.
-    pub fn envelope_json(&self, record: &Record, name: &str) -> String {
-        let store = self.shared.store.as_ref();
-        pages::whole_page(store, record.channel_id, name, record.seq, record.origin.as_ref(), &record.action)
+    /// What is remembered of a client, as it was given to [`Host::remember_client`].
+    ///
+    /// # Errors
+    /// [`LogFault`] when the log cannot be read.
+    pub fn recall_client(&self, client_id: &str) -> Result<Option<Value>, LogFault> {
+        let row = self.shared.store.get(Table::Client, client_id.as_bytes())?;
+        Ok(row.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Writes down what is to be remembered of a client, over whatever was.
+    pub fn remember_client(&self, client_id: &str, client: Value) {
+        self.to_root(RootMessage::Remember { client_id: client_id.to_owned(), client });
     }
 
     /// A connection has shaken hands as this client.
@@ -583,7 +588,7 @@ impl Host {
     #[doc(hidden)]
     pub fn panic_in_chat(&self, chat: &str) {
         if let Ok(Some(found)) = self.shared.registry.resolve(chat) {
-            let _ = self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
+            self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
         }
     }
 
@@ -591,10 +596,12 @@ impl Host {
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.registry.send_all(|| SessionMessage::Stop);
-        self.to_root(RootMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if let Some(root) = self.shared.root.get() {
+            let _ = root.send(RootMessage::Stop).await;
         }
         self.shared.writer.stop();
         self.shared.hub.close_all(1001, "the host is stopping");
@@ -653,10 +660,6 @@ fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Val
         *to = from;
     }
     print
-}
-
-fn is_session_uri(uri: &str) -> bool {
-    !uri.starts_with("ahp-chat:") && uri.contains(":/") && !uri.contains("://")
 }
 
 /// The path that a `file:` URI of this host names.

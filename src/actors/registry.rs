@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Arbiter, ArbiterHandle, Handler, Message};
+use actix::{Actor, Addr, Arbiter, ArbiterHandle};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -65,7 +64,7 @@ impl Listing {
 }
 
 #[derive(Default)]
-struct Table_ {
+struct Known {
     awake: HashMap<ChannelId, Awake>,
     /// Channels whose batches are on their way, by URI.
     pending: HashMap<String, ChannelRow>,
@@ -73,14 +72,10 @@ struct Table_ {
 
 /// The registry. See the head of this file.
 pub struct Registry {
-    table: Mutex<Table_>,
+    table: Mutex<Known>,
     arbiters: Vec<ArbiterHandle>,
     shared: std::sync::OnceLock<Weak<Shared>>,
 }
-
-/// A session's mailbox is full: try again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Busy;
 
 impl Registry {
     /// A registry whose sessions run on `threads` threads.
@@ -94,7 +89,7 @@ impl Registry {
         let _ = self.shared.set(Arc::downgrade(shared));
     }
 
-    fn table(&self) -> MutexGuard<'_, Table_> {
+    fn table(&self) -> MutexGuard<'_, Known> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,22 +220,25 @@ impl Registry {
         table.awake.insert(id, Awake { addr, listing: None });
     }
 
-    /// Sends `message` to a session's actor, which is started from the log where it is not awake.
-    ///
-    /// # Errors
-    /// [`Busy`] with the message when the actor's mailbox is full.
-    pub fn send(&self, session: ChannelId, message: SessionMessage) -> Result<(), (Busy, SessionMessage)> {
-        let Some(shared) = self.shared() else { return Ok(()) };
-        let mut table = self.table();
-        let addr = match table.awake.get(&session).filter(|awake| awake.addr.connected()) {
-            Some(awake) => awake.addr.clone(),
-            None => {
-                let addr = self.start(&shared, session, Boot::Load);
-                table.awake.insert(session, Awake { addr: addr.clone(), listing: None });
-                addr
-            }
+    /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
+    /// hears `busy` when the actor's mailbox is full.
+    pub fn send(&self, session: ChannelId, message: SessionMessage) {
+        let Some(shared) = self.shared() else { return };
+        let refused = {
+            let mut table = self.table();
+            let addr = match table.awake.get(&session).filter(|awake| awake.addr.connected()) {
+                Some(awake) => awake.addr.clone(),
+                None => {
+                    let addr = self.start(&shared, session, Boot::Load);
+                    table.awake.insert(session, Awake { addr: addr.clone(), listing: None });
+                    addr
+                }
+            };
+            try_send(&addr, message)
         };
-        try_send(&addr, message)
+        if let Some(message) = refused {
+            message.refuse_busy(&shared);
+        }
     }
 
     /// Sends to a session only where it is awake.
@@ -291,16 +289,12 @@ impl Registry {
     }
 }
 
-fn try_send<A, M>(addr: &Addr<A>, message: M) -> Result<(), (Busy, M)>
-where
-    A: Actor + Handler<M>,
-    A::Context: ToEnvelope<A, M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
+/// Sends where there is room; returns a message that could not be sent.
+fn try_send(addr: &Addr<SessionActor>, message: SessionMessage) -> Option<SessionMessage> {
+    use actix::prelude::SendError;
     match addr.try_send(message) {
-        Ok(()) => Ok(()),
-        Err(actix::prelude::SendError::Full(message) | actix::dev::SendError::Closed(message)) => Err((Busy, message)),
+        Ok(()) => None,
+        Err(SendError::Full(message) | SendError::Closed(message)) => Some(message),
     }
 }
 

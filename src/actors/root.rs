@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::command::{Refusal, RefusalKind};
 use super::connection::{Caller, Subscription};
-use super::core::ClientAction;
+use super::core::{ClientAction, Unsaved, checkpoint};
 use super::envelope;
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
@@ -25,7 +25,7 @@ use super::session::reject_at;
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::{self, ChannelKind};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, Origin, RowOp, ServerSeq, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Table};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::replay;
@@ -54,6 +54,11 @@ pub enum RootMessage {
     SessionsChanged {
         by: i64,
     },
+    /// Something to remember of a client.
+    Remember {
+        client_id: String,
+        client: Value,
+    },
     /// A batch was lost.
     Lost {
         generation: u64,
@@ -67,6 +72,9 @@ pub struct RootActor {
     shared: Arc<Shared>,
     fold: RootFold,
     lane: Lane,
+    unsaved: Unsaved,
+    /// A count of sessions was lost: it is made anew with the next one.
+    recount: bool,
 }
 
 impl RootActor {
@@ -79,7 +87,10 @@ impl RootActor {
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
         let mut root = match read {
-            Some(at) => Self { shared, fold: at.fold, lane },
+            Some(at) => {
+                let unsaved = Unsaved::after_replay(at.since_checkpoint);
+                Self { shared, fold: at.fold, lane, unsaved, recount: false }
+            }
             None => Self::begin(shared, lane),
         };
         root.bring_up_to_date(sessions);
@@ -89,9 +100,9 @@ impl RootActor {
 
     fn begin(shared: Arc<Shared>, lane: Lane) -> Self {
         let fold = RootFold::new(first_state(&shared.agents));
-        let root = Self { shared, fold, lane };
+        let mut root = Self { shared, fold, lane, unsaved: Unsaved::default(), recount: false };
         let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
-        root.append(Kind::Host, fact.bytes(), "host", None);
+        root.append(Kind::Host, fact.bytes());
         root
     }
 
@@ -109,7 +120,7 @@ impl RootActor {
             let values = self.fold.state.config.take().map(|config| config.values).unwrap_or_default();
             self.fold.state.config = want.config.map(|config| RootConfigState { values, ..config });
             let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
-            self.append(Kind::Host, fact.bytes(), "host", None);
+            self.append(Kind::Host, fact.bytes());
         }
         if self.fold.state.active_sessions != Some(sessions) {
             self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
@@ -127,23 +138,55 @@ impl RootActor {
     fn say(&mut self, action: StateAction) {
         let action = Action::host(action);
         self.fold.apply(&action);
-        self.append(Kind::Action, action.bytes, "host", None);
+        self.append(Kind::Action, action.bytes);
     }
 
-    fn append(&self, kind: Kind, action: Bytes, principal: &str, origin: Option<Origin>) {
+    fn append(&mut self, kind: Kind, action: Bytes) {
+        let rows = match kind {
+            Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
+            Kind::Action => Vec::new(),
+        };
+        self.append_with(kind, action, rows);
+    }
+
+    fn append_with(&mut self, kind: Kind, action: Bytes, rows: Vec<RowOp>) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
             kind,
             at: self.shared.clock.now(),
-            principal: Arc::from(principal),
-            origin,
+            principal: Arc::from("host"),
+            origin: None,
             about: None,
             action,
         };
-        let rows = catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0));
-        let rows = if kind == Kind::Host { rows } else { Vec::new() };
+        self.append_event(event, rows);
+        self.lane.release(None, self.when_lost());
+    }
+
+    /// Queues an event that the fold holds already, and the fold itself where it is time to save it.
+    fn append_event(&mut self, event: NewEvent, rows: Vec<RowOp>) {
+        self.unsaved.add(event.action.len());
         self.lane.append(Batch { events: vec![event], rows });
+        if self.unsaved.is_due() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        self.unsaved = Unsaved::default();
+        self.lane.append(checkpoint(ChannelId::ROOT, Bytes::from(self.fold.to_checkpoint())));
+    }
+
+    /// Tells this actor when what it queued before is lost.
+    fn when_lost(&self) -> super::writer::Release {
+        let shared = Arc::clone(&self.shared);
+        let generation = self.lane.generation();
+        Box::new(move |place| {
+            if let (Err(_), Some(root)) = (place, shared.root.get()) {
+                root.do_send(RootMessage::Lost { generation });
+            }
+        })
     }
 
     fn dispatch(&mut self, client: ClientAction, action: Action) {
@@ -168,7 +211,7 @@ impl RootActor {
         self.record(client, action);
     }
 
-    fn record(&self, client: ClientAction, action: Action) {
+    fn record(&mut self, client: ClientAction, action: Action) {
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
@@ -182,20 +225,26 @@ impl RootActor {
         let value = Bytes::copy_from_slice(&client.caller.connection.id.to_be_bytes());
         let key = client.fingerprint.to_vec();
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
-        self.lane.append(Batch { events: vec![event], rows: vec![row] });
+        self.append_event(event, vec![row]);
         let shared = Arc::clone(&self.shared);
-        let generation = self.lane.generation();
         self.lane.release(
             None,
             Box::new(move |place| {
                 let Err(lost) = place else { return };
                 let rejection = Rejection::new(Code::LogUnavailable, lost.0.to_string());
                 reject_at(&client, shared.store.tail(), &rejection);
-                if let Some(root) = shared.root.get() {
-                    root.do_send(RootMessage::Lost { generation });
-                }
             }),
         );
+        self.lane.release(None, self.when_lost());
+    }
+
+    fn remember(&mut self, client_id: String, client: Value) {
+        let row = RowOp::Put {
+            table: Table::Client,
+            key: client_id.as_bytes().to_vec(),
+            value: Bytes::from(client.to_string()),
+        };
+        self.append_with(Kind::Host, Fact::Client { client_id, client }.bytes(), vec![row]);
     }
 
     fn is_resent(&self, client: &ClientAction) -> bool {
@@ -244,14 +293,29 @@ impl RootActor {
         );
     }
 
+    /// How many sessions there are after `by` came or went.
+    fn count(&mut self, by: i64) -> i64 {
+        if self.recount
+            && let Ok(count) = catalogue::count(self.shared.store.as_ref())
+        {
+            self.recount = false;
+            return i64::try_from(count).unwrap_or(i64::MAX);
+        }
+        self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0)
+    }
+
     fn reload(&mut self, generation: u64) {
         if generation != self.lane.generation() {
             return;
         }
+        self.recount = true;
         self.lane.reopen();
         let store = self.shared.store.as_ref();
         match replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true) {
-            Ok(Some(at)) => self.fold = at.fold,
+            Ok(Some(at)) => {
+                self.unsaved = Unsaved::after_replay(at.since_checkpoint);
+                self.fold = at.fold;
+            }
             Ok(None) => {}
             Err(fault) => tracing::error!(%fault, "the root cannot be read again"),
         }
@@ -275,13 +339,19 @@ impl Handler<RootMessage> for RootActor {
             RootMessage::Dispatch { client, action } => self.dispatch(client, *action),
             RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
             RootMessage::SessionsChanged { by } => {
-                let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);
+                let sessions = self.count(by);
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
             }
+            RootMessage::Remember { client_id, client } => self.remember(client_id, client),
             RootMessage::Lost { generation } => self.reload(generation),
-            RootMessage::Stop => ctx.stop(),
+            RootMessage::Stop => {
+                if !self.unsaved.is_empty() {
+                    self.save();
+                }
+                ctx.stop();
+            }
         }
     }
 }

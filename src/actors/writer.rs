@@ -357,16 +357,17 @@ fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerS
     for (session, _, step) in steps {
         match step {
             Step::Batch(index) => {
+                let mut last = None;
                 if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
-                    publish_batch(shared, batch, *first, &mut run);
+                    last = publish_batch(shared, batch, *first, &mut run);
                 }
-                // The lane's count falls only when its envelopes are with the routers.
-                if run.is_empty() {
-                    done(&mut shared.state(), session);
-                } else {
+                if !run.is_empty() {
                     shared.hub.publish(std::mem::take(&mut run));
-                    done(&mut shared.state(), session);
                 }
+                // The number is said, and the lane's count falls, only when the envelopes are with the routers.
+                let mut state = shared.state();
+                state.handed_over = last.unwrap_or(state.handed_over);
+                done(&mut state, session);
             }
             Step::Release { asks, release } => {
                 let mut state = shared.state();
@@ -378,19 +379,19 @@ fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerS
     }
 }
 
-/// Notes the numbers of `batch` and adds its envelopes to `run`.
-fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec<Envelope>) {
+/// Notes the numbers of `batch` and adds its envelopes to `run`. Returns the last number, if it has events.
+fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec<Envelope>) -> Option<ServerSeq> {
     let mut state = shared.state();
     if state.newest.len() > KNOWN_CHANNELS {
         state.newest.clear();
     }
     for (seq, event) in (first..).zip(&batch.events) {
         state.newest.insert(event.channel_id, seq);
-        state.handed_over = seq;
         if event.kind == Kind::Action {
             run.push(Envelope::new(event.channel.clone(), event.channel_id, seq, event.origin.as_ref(), &event.action));
         }
     }
+    (first..).zip(&batch.events).last().map(|(seq, _)| seq)
 }
 
 fn done(state: &mut State, session: ChannelId) {

@@ -15,6 +15,7 @@ use crate::access::Refused;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::router::Router;
 use crate::events::LogFault;
+use crate::projections::FoldFault;
 
 /// An error of an endpoint. Goes out as `{"error": {"code", "message"}}`.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -83,6 +84,13 @@ impl From<Refusal> for ApiFault {
 impl From<LogFault> for ApiFault {
     fn from(fault: LogFault) -> Self {
         tracing::error!(%fault, "the log could not be read for an endpoint");
+        Self::internal(fault.to_string())
+    }
+}
+
+impl From<FoldFault> for ApiFault {
+    fn from(fault: FoldFault) -> Self {
+        tracing::error!(%fault, "the log could not be folded for an endpoint");
         Self::internal(fault.to_string())
     }
 }

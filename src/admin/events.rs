@@ -14,12 +14,12 @@ use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, Reading, Scope};
 use super::live;
 use super::query::Query;
-use crate::actors::envelope::envelope_json;
+use crate::actors::chat::pages;
 use crate::actors::router::Watch;
-use crate::events::{Channel, ChannelId, Record};
+use crate::events::{Channel, ChannelId, Record, Store};
 
 /// Makes the text of a page.
-pub type Render = fn(&[Record]) -> Bytes;
+pub type Render = fn(&dyn Store, &[Record]) -> Bytes;
 
 /// Answers with what is in the log, and with `Accept: text/event-stream` with what comes as well.
 pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
@@ -48,7 +48,7 @@ pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> H
                 match reading.next_page(&*store)? {
                     None => return Ok::<_, ApiFault>(None),
                     Some(records) if records.is_empty() => {}
-                    Some(records) => return Ok(Some((render(&records), (store, reading)))),
+                    Some(records) => return Ok(Some((render(&*store, &records), (store, reading)))),
                 }
             }
         })
@@ -89,19 +89,18 @@ pub async fn channel(admin: &web::Data<Admin>, uri: String) -> Result<(Channel, 
 }
 
 /// The envelopes of a page as JSON lines.
-fn envelopes(records: &[Record]) -> Bytes {
+fn envelopes(store: &dyn Store, records: &[Record]) -> Bytes {
     let mut text = String::new();
     for record in records {
-        text.push_str(&envelope(record));
+        text.push_str(&envelope(store, record));
         text.push('\n');
     }
     Bytes::from(text)
 }
 
-/// The AHP envelope of a stored event, on one line.
-pub fn envelope(record: &Record) -> String {
-    let envelope = envelope_json(record.channel.as_str(), record.seq, record.origin.as_ref(), &record.action);
-    inspect::on_one_line(envelope)
+/// The AHP envelope of a stored event, on one line; of a page of older turns, which the log keeps as a range, the page.
+pub fn envelope(store: &dyn Store, record: &Record) -> String {
+    inspect::on_one_line(pages::envelope(store, record, record.channel.as_str()))
 }
 
 fn accepts_event_stream(request: &HttpRequest) -> bool {

@@ -4,6 +4,7 @@
 //! everything that was shown so far is on disk, reads on to the end, and then takes from its queue what is newer. A
 //! reader that is too slow has its stream ended, and resumes where it was; nothing is left out in silence.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,11 @@ use tokio::sync::mpsc;
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
 use super::events::{Render, envelope};
-use super::inspect::{Reading, on_one_line};
+use super::inspect::{Reading, event_at, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
 use crate::actors::router::{Router, Watch};
-use crate::events::{Record, ServerSeq};
+use crate::events::{Record, ServerSeq, Store};
 
 /// How often an idle stream says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -84,7 +85,7 @@ impl Streaming {
         let admin = self.admin.clone();
         let store = admin.host.store();
         self.send(Bytes::from_static(b": replay\n\n")).await?;
-        while store.tail().saturating_sub(self.reading.reached()) > NEAR {
+        while self.reading.left() > 0 && store.tail().saturating_sub(self.reading.reached()) > NEAR {
             self.read_to_the_end(server_sent_events).await?;
         }
         router.watch(&self.connection, watch);
@@ -123,7 +124,7 @@ impl Streaming {
         let store = Arc::clone(self.admin.host.store());
         let mut reading = self.reading.clone();
         let read = off_thread(move || {
-            let page = reading.next_page(&*store)?.map(|records| render(&records));
+            let page = reading.next_page(&*store)?.map(|records| render(&*store, &records));
             Ok::<_, ApiFault>((page, reading))
         });
         let (page, reading) = read.await.map_err(|_| Over)?;
@@ -142,7 +143,7 @@ impl Streaming {
     async fn send_live(&self, seen: ServerSeq) -> Result<(), Over> {
         let mut left = self.reading.left();
         while left > 0 {
-            let piece = self.queued(seen, &mut left);
+            let piece = self.queued(seen, &mut left).await?;
             if !piece.is_empty() {
                 self.send(piece).await?;
                 continue;
@@ -156,20 +157,29 @@ impl Streaming {
     }
 
     /// What is queued, as server-sent events, at most a piece.
-    fn queued(&self, seen: ServerSeq, left: &mut u64) -> Bytes {
+    async fn queued(&self, seen: ServerSeq, left: &mut u64) -> Result<Bytes, Over> {
         let mut text = String::new();
         while text.len() < PIECE && *left > 0 {
             let Some(frame) = self.connection.pop() else { break };
             let envelope = envelope_of(&frame);
-            match seq_of(envelope) {
-                Some(seq) if seq > seen => {
-                    push_event(&mut text, seq, &on_one_line(envelope.to_owned()));
-                    *left -= 1;
-                }
-                _ => {}
-            }
+            let Some(head) = Head::of(envelope).filter(|head| head.server_seq > seen) else { continue };
+            let whole = if head.is_page() { self.page_of_turns(head.server_seq).await? } else { None };
+            let envelope = whole.unwrap_or_else(|| on_one_line(envelope.to_owned()));
+            push_event(&mut text, head.server_seq, &envelope);
+            *left -= 1;
         }
-        Bytes::from(text)
+        Ok(Bytes::from(text))
+    }
+
+    /// The envelope of a page of older turns, of which the log keeps the range.
+    async fn page_of_turns(&self, seq: ServerSeq) -> Result<Option<String>, Over> {
+        self.admin.host.writer().barrier().await;
+        let store = Arc::clone(self.admin.host.store());
+        let read = off_thread(move || {
+            let record = event_at(&*store, seq)?;
+            Ok::<_, ApiFault>(record.map(|record| envelope(&*store, &record)))
+        });
+        read.await.map_err(|_| Over)
     }
 
     /// Waits for something in the queue; says now and then that the stream is still there.
@@ -182,10 +192,10 @@ impl Streaming {
     }
 }
 
-fn server_sent_events(records: &[Record]) -> Bytes {
+fn server_sent_events(store: &dyn Store, records: &[Record]) -> Bytes {
     let mut text = String::new();
     for record in records {
-        push_event(&mut text, record.seq, &envelope(record));
+        push_event(&mut text, record.seq, &envelope(store, record));
     }
     Bytes::from(text)
 }
@@ -196,11 +206,27 @@ fn push_event(text: &mut String, seq: ServerSeq, envelope: &str) {
     let _ = write!(text, "id: {seq}\ndata: {envelope}\n\n");
 }
 
-fn seq_of(envelope: &str) -> Option<ServerSeq> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Numbered {
-        server_seq: ServerSeq,
+/// What must be known of an envelope to send it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    server_seq: ServerSeq,
+    #[serde(borrow)]
+    action: ActionHead<'a>,
+}
+
+#[derive(Deserialize)]
+struct ActionHead<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+impl<'a> Head<'a> {
+    fn of(envelope: &'a str) -> Option<Self> {
+        serde_json::from_str(envelope).ok()
     }
-    serde_json::from_str::<Numbered>(envelope).ok().map(|numbered| numbered.server_seq)
+
+    fn is_page(&self) -> bool {
+        self.action.kind == "chat/turnsLoaded"
+    }
 }

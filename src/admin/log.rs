@@ -9,7 +9,7 @@ use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reading, Scope};
 use super::query::Query;
 use super::{events, live};
-use crate::events::Record;
+use crate::events::{Record, Store};
 
 const FILTERS: [&str; 8] = ["channel", "type", "after", "before", "since", "by", "limit", "follow"];
 
@@ -62,7 +62,7 @@ fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
 }
 
 /// Events as JSON lines.
-pub fn lines(records: &[Record]) -> Bytes {
+pub fn lines(_store: &dyn Store, records: &[Record]) -> Bytes {
     let mut text = String::new();
     for record in records {
         text.push_str(&EventLine::from(record).json());

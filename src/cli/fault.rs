@@ -7,6 +7,7 @@ use crate::actors::command::Refusal;
 use crate::admin::inspect::BadFilter;
 use crate::config::ConfigFault;
 use crate::events::LogFault;
+use crate::projections::FoldFault;
 
 /// Why a verb did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,12 @@ impl CliFault {
 
 impl From<LogFault> for CliFault {
     fn from(fault: LogFault) -> Self {
+        CliFault::Failed(fault.to_string())
+    }
+}
+
+impl From<FoldFault> for CliFault {
+    fn from(fault: FoldFault) -> Self {
         CliFault::Failed(fault.to_string())
     }
 }

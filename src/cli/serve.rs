@@ -92,6 +92,10 @@ async fn serve(
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
     let host = Host::start(settings::host(config), store, built_in_agents(), Clock::system())?;
+    let interrupted = host.recover().await?;
+    if interrupted > 0 {
+        tracing::info!(turns = interrupted, "ended turns that were interrupted");
+    }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     if timeout(STOP, host.stop()).await.is_err() {
         tracing::warn!("the agents did not end in time");

@@ -88,7 +88,7 @@ fn of_inputs(session: &SessionState, chat: &ChatState, actions: &mut Vec<StateAc
             actions.push(StateAction::SessionInputNeededRemoved(SessionInputNeededRemovedAction { id }));
         }
     }
-    for request in wanted.into_iter().filter(|w| !listed.iter().any(|entry| *entry == w)) {
+    for request in wanted.into_iter().filter(|request| !listed.contains(&request)) {
         actions.push(StateAction::SessionInputNeededSet(Box::new(SessionInputNeededSetAction { request })));
     }
 }

@@ -13,7 +13,6 @@ pub mod mirror;
 pub mod replay;
 pub mod root;
 pub mod session;
-pub mod state;
 pub mod summary;
 pub mod turns;
 pub mod verify;

@@ -83,7 +83,9 @@ impl Fold for RootFold {
     fn apply_action(&mut self, action: &Action, _at: Millis) {
         self.apply(action);
     }
-    fn apply_fact(&mut self, _fact: &Fact) {}
+    fn apply_fact(&mut self, fact: &Fact) {
+        RootFold::apply_fact(self, fact);
+    }
 }
 
 /// The fold of `channel` right after event `upto` (`ServerSeq::MAX`: now); `None` when it had no events then.

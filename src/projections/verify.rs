@@ -16,6 +16,9 @@ use super::{FoldFault, inputs, mirror, summary, turns};
 use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
+/// How often a channel is checked again while a host appends to it.
+const AGAIN: u32 = 100;
+
 /// What was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verified {
@@ -61,27 +64,45 @@ pub fn verify(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<Verifi
     let mut done = Verified { events: read_the_line(store, progress)?, ..Verified::default() };
     for (uri, row) in channels(store)? {
         done.channels += 1;
-        let channel = ChannelId(row.id);
-        done.checkpoints += match row.kind {
-            ChannelKind::Root => checkpoints_of::<RootFold>(store, channel, &uri)?,
-            ChannelKind::Session => {
-                session(store, channel, &uri)?;
-                checkpoints_of::<SessionFold>(store, channel, &uri)?
-            }
-            ChannelKind::Chat => {
-                chat(store, channel, &uri, ChannelId(row.session))?;
-                checkpoints_of::<ChatFold>(store, channel, &uri)?
-            }
-        };
+        done.checkpoints += while_it_goes_on(store, || channel(store, &uri, &row))?;
     }
     Ok(done)
 }
 
+/// Checks again when the log grew meanwhile: what is compared is read at two moments.
+fn while_it_goes_on(store: &dyn Store, check: impl Fn() -> Result<u64, Fault>) -> Result<u64, Fault> {
+    for _ in 0..AGAIN {
+        let before = store.tail();
+        match check() {
+            Err(_) if store.tail() != before => {}
+            found => return found,
+        }
+    }
+    check()
+}
+
+/// Checks one channel; returns how many checkpoints it has.
+fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault> {
+    let channel = ChannelId(row.id);
+    match row.kind {
+        ChannelKind::Root => checkpoints_of::<RootFold>(store, channel, uri),
+        ChannelKind::Session => {
+            session(store, channel, uri)?;
+            checkpoints_of::<SessionFold>(store, channel, uri)
+        }
+        ChannelKind::Chat => {
+            chat(store, channel, uri, ChannelId(row.session))?;
+            checkpoints_of::<ChatFold>(store, channel, uri)
+        }
+    }
+}
+
 fn read_the_line(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<u64, Fault> {
+    let upto = store.tail();
     let mut events = 0u64;
     let mut last = 0;
     let mut found = None;
-    store.scan(0, ServerSeq::MAX, &mut |record| {
+    store.scan(0, upto, &mut |record| {
         if record.seq <= last {
             found = Some(fault(Some(record.seq), format!("event {} stands behind event {last}", record.seq)));
             return ControlFlow::Break(());
@@ -100,8 +121,8 @@ fn read_the_line(store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<u64
     if let Some(found) = found {
         return Err(found);
     }
-    if last != store.tail() {
-        return Err(fault(Some(last), format!("the line ends at {last}, but the store says {}", store.tail())));
+    if last != upto {
+        return Err(fault(Some(last), format!("the line ends at {last}, but the store says {upto}")));
     }
     progress(events);
     Ok(events)
@@ -178,19 +199,19 @@ trait Canonical {
 
 impl Canonical for ChatFold {
     fn canonical(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
+        json(self)
     }
 }
 
 impl Canonical for SessionFold {
     fn canonical(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
+        json(self)
     }
 }
 
 impl Canonical for RootFold {
     fn canonical(&self) -> serde_json::Value {
-        serde_json::to_value(&self.state).unwrap_or_default()
+        json(&self.state)
     }
 }
 
@@ -200,10 +221,8 @@ fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault
     };
     let want = CatalogueRow { summary: summary::of_session(uri, &at.fold), disposed: at.fold.disposed };
     let listed = catalogue::entry(store, channel)?;
-    let same = listed.as_ref().is_some_and(|row| {
-        row.disposed == want.disposed
-            && serde_json::to_value(&row.summary).ok() == serde_json::to_value(&want.summary).ok()
-    });
+    let same =
+        listed.as_ref().is_some_and(|row| row.disposed == want.disposed && json(&row.summary) == json(&want.summary));
     if same {
         Ok(())
     } else {
@@ -255,7 +274,6 @@ fn mirrors(store: &dyn Store, uri: &str, session: ChannelId, chat: &At<ChatFold>
     let Some(listed) = state.chats.iter().find(|entry| entry.resource == chat.fold.state.resource) else {
         return Ok(());
     };
-    let json = |value: &dyn erased::Json| value.json();
     if json(listed) != json(&mirror::summary_of(&chat.fold.state)) {
         return Err(fault(Some(chat.seq), format!("the session's summary of {uri} is not the chat's own")));
     }
@@ -271,15 +289,7 @@ fn mirrors(store: &dyn Store, uri: &str, session: ChannelId, chat: &At<ChatFold>
     }
 }
 
-mod erased {
-    /// Anything that can be written as JSON, to be compared.
-    pub trait Json {
-        fn json(&self) -> serde_json::Value;
-    }
-
-    impl<T: serde::Serialize> Json for T {
-        fn json(&self) -> serde_json::Value {
-            serde_json::to_value(self).unwrap_or_default()
-        }
-    }
+/// A form in which equal values are equal.
+fn json(value: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
 }

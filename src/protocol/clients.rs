@@ -4,10 +4,14 @@
 //! Source: AHP `reconnect`; AHP threat model.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::actors::connection::Window;
+use crate::actors::host::Host;
 use crate::clock::Millis;
+use crate::events::LogFault;
 
 /// How many clients are kept in memory; the one that was not used for longest goes first.
 const KEPT: usize = 100_000;
@@ -15,7 +19,8 @@ const KEPT: usize = 100_000;
 const WINDOWS: usize = 10_000;
 
 /// A client as it was when it was last here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RememberedClient {
     /// Who used this client id first.
     pub principal: Arc<str>,
@@ -27,8 +32,17 @@ pub struct RememberedClient {
     pub used_at: Millis,
 }
 
+impl RememberedClient {
+    /// Whether nothing but the time of the visit tells them apart.
+    fn is_like(&self, other: &Self) -> bool {
+        let Self { principal, protocol_version, windows, used_at: _ } = self;
+        (principal, protocol_version, windows) == (&other.principal, &other.protocol_version, &other.windows)
+    }
+}
+
 /// What a client saw of a channel's turns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RememberedWindow {
     /// `view.turns` of its last subscription; `None` asked for all.
     pub turns: Option<u64>,
@@ -41,52 +55,74 @@ pub struct RememberedWindow {
 #[error("this client id belongs to somebody else")]
 pub struct Foreign;
 
-/// Where clients are remembered.
-pub trait ClientMemory: Send + Sync {
-    /// What is known of `client_id`.
-    fn recall(&self, client_id: &str) -> Option<RememberedClient>;
+/// Where clients are remembered: in the log, and those of late in memory.
+pub struct ClientMemory {
+    host: Arc<Host>,
+    known: Mutex<HashMap<String, RememberedClient>>,
+}
 
-    /// Replaces what is known of `client_id`.
+impl ClientMemory {
+    /// The memory of this host.
+    pub fn new(host: Arc<Host>) -> Self {
+        Self { host, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, RememberedClient>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of `client_id`.
+    ///
+    /// # Errors
+    /// [`LogFault`] when the log cannot be read.
+    pub fn recall(&self, client_id: &str) -> Result<Option<RememberedClient>, LogFault> {
+        if let Some(client) = self.known().get(client_id) {
+            return Ok(Some(client.clone()));
+        }
+        let stored = self.host.recall_client(client_id)?;
+        Ok(stored.and_then(|value| serde_json::from_value(value).ok()))
+    }
+
+    /// Replaces what is known of `client_id`. Written down where it is more than the time of its visit.
     ///
     /// # Errors
     /// [`Foreign`] when it belongs to another principal; then nothing changes. Check and change are one step.
-    fn remember(&self, client_id: &str, client: RememberedClient) -> Result<(), Foreign>;
-
-    /// Notes what `client_id`, which is remembered, sees of the channel that it calls `channel`.
-    fn remember_window(&self, client_id: &str, channel: &str, window: RememberedWindow);
-}
-
-/// A memory that ends with the process.
-#[derive(Debug, Default)]
-pub struct InMemory {
-    clients: Mutex<HashMap<String, RememberedClient>>,
-}
-
-impl ClientMemory for InMemory {
-    fn recall(&self, client_id: &str) -> Option<RememberedClient> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(client_id).cloned()
-    }
-
-    fn remember(&self, client_id: &str, client: RememberedClient) -> Result<(), Foreign> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if clients.get(client_id).is_some_and(|known| known.principal != client.principal) {
+    pub fn remember(&self, client_id: &str, client: RememberedClient) -> Result<(), Foreign> {
+        let mut known = self.known();
+        let before = known.get(client_id);
+        if before.is_some_and(|known| known.principal != client.principal) {
             return Err(Foreign);
         }
-        clients.insert(client_id.to_owned(), client);
-        if clients.len() > KEPT {
-            forget_older_half(&mut clients);
+        let same = before.is_some_and(|known| known.is_like(&client));
+        if !same {
+            self.write_down(client_id, &client);
+        }
+        known.insert(client_id.to_owned(), client);
+        if known.len() > KEPT {
+            forget_older_half(&mut known);
         }
         Ok(())
     }
 
-    fn remember_window(&self, client_id: &str, channel: &str, window: RememberedWindow) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(client) = clients.get_mut(client_id) else { return };
+    /// Notes what `client_id`, which is remembered, sees of the channel that it calls `channel`.
+    pub fn remember_window(&self, client_id: &str, channel: &str, window: RememberedWindow) {
+        let mut known = self.known();
+        let Some(client) = known.get_mut(client_id) else { return };
+        let before = client.windows.get(channel).copied().unwrap_or_default();
+        if before == window {
+            return;
+        }
         if window == RememberedWindow::default() {
             client.windows.remove(channel);
         } else if client.windows.len() < WINDOWS || client.windows.contains_key(channel) {
             client.windows.insert(channel.to_owned(), window);
         }
+        self.write_down(client_id, client);
+    }
+
+    fn write_down(&self, client_id: &str, client: &RememberedClient) {
+        let value = serde_json::to_value(client).unwrap_or_default();
+        self.host.remember_client(client_id, value);
     }
 }
 
@@ -110,15 +146,6 @@ mod tests {
             windows: HashMap::new(),
             used_at,
         }
-    }
-
-    #[test]
-    fn a_client_id_belongs_to_whoever_used_it_first() {
-        let memory = InMemory::default();
-        assert_eq!(memory.remember("c", client("user:a", 1)), Ok(()));
-        assert_eq!(memory.remember("c", client("user:b", 2)), Err(Foreign));
-        assert_eq!(memory.remember("c", client("user:a", 3)), Ok(()));
-        assert_eq!(memory.recall("c").unwrap().used_at, 3);
     }
 
     #[test]

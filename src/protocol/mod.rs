@@ -43,7 +43,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use crate::access::Gate;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
-use clients::{ClientMemory, InMemory};
+use clients::ClientMemory;
 use seats::Seats;
 
 pub use socket::on_connect;
@@ -104,21 +104,16 @@ pub struct App {
     pub host: Arc<Host>,
     pub gate: Gate,
     pub settings: ProtocolSettings,
-    pub clients: Arc<dyn ClientMemory>,
+    pub clients: ClientMemory,
     seats: Arc<Seats>,
 }
 
 impl App {
-    /// The host behind its gate. Clients are remembered for as long as the process lives.
+    /// The host behind its gate.
     pub fn new(host: Arc<Host>, gate: Gate, settings: ProtocolSettings) -> Self {
         let seats = Seats::new(settings.max_connections, settings.max_connections_of_one);
-        Self { host, gate, settings, clients: Arc::new(InMemory::default()), seats }
-    }
-
-    /// The same with another memory of clients.
-    #[must_use]
-    pub fn with_clients(self, clients: Arc<dyn ClientMemory>) -> Self {
-        Self { clients, ..self }
+        let clients = ClientMemory::new(Arc::clone(&host));
+        Self { host, gate, settings, clients, seats }
     }
 }
 

@@ -20,7 +20,7 @@ use super::error::{internal, invalid_params};
 use super::handshake::distinct;
 use super::params::{Params, check_name};
 use super::peer::{Peer, release};
-use super::replay::{self, Missed, Replay};
+use super::replay::{Missed, Reader, Replay};
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::{Caller, Subscription};
@@ -199,16 +199,17 @@ impl Reconnect<'_> {
     async fn read(&self, found: Vec<Option<Missed>>, upto: ServerSeq) -> Result<Vec<Option<Replay>>, Refusal> {
         let host = Arc::clone(&self.peer.app.host);
         let form = self.asked.form;
-        let mut room = self.peer.app.settings.replay_limit;
+        let room = self.peer.app.settings.replay_limit;
         let found: Vec<_> = found.into_iter().map(|missed| missed.filter(|missed| self.is_replayed(missed))).collect();
         let read = move || {
+            let mut reader = Reader::new(host.store().as_ref(), host.hub(), upto, room);
             let mut replays = Vec::with_capacity(found.len());
             for missed in &found {
                 let Some(missed) = missed else {
                     replays.push(None);
                     continue;
                 };
-                let replay = replay::read(host.store().as_ref(), host.hub(), missed, upto, &mut room)?;
+                let replay = reader.read(missed)?;
                 let is_over = replay.is_none() && form == Form::Watermark;
                 replays.push(replay);
                 if is_over {

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::actors::connection::{Subscription, Window};
-use crate::actors::envelope::{Envelope, envelope_json};
+use crate::actors::envelope::{Envelope, envelope_json, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
 
@@ -31,45 +31,74 @@ pub struct Replay {
     pub window: Option<Window>,
 }
 
-/// Reads what was missed up to and including `upto`, and takes its bytes off `room`. `None` where a snapshot has to do:
-/// there is no room, events were folded into one that the client has half of, or the client is ahead.
-///
-/// # Errors
-/// [`LogFault`] when the log cannot be read.
-pub fn read(
-    store: &dyn Store,
-    hub: &Hub,
-    missed: &Missed,
+/// Reads replays of one answer, up to one number.
+pub struct Reader<'a> {
+    store: &'a dyn Store,
+    hub: &'a Hub,
+    /// The newest event that the answer holds.
     upto: ServerSeq,
-    room: &mut usize,
-) -> Result<Option<Replay>, LogFault> {
-    if missed.last_seen > upto {
-        return Ok(None);
+    /// Bytes that the answer still has room for.
+    room: usize,
+    /// The number that was looked up last, and whether the log has an event with it.
+    known: (ServerSeq, bool),
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(store: &'a dyn Store, hub: &'a Hub, upto: ServerSeq, room: usize) -> Self {
+        Self { store, hub, upto, room, known: (0, true) }
     }
-    let mut replay = Replay { actions: Vec::new(), window: missed.window };
-    let (mut left, mut is_whole) = (*room, true);
-    store.scan_channel(missed.id, missed.last_seen, upto, &mut |record| {
-        if is_folded_over(&record, missed.last_seen) {
-            is_whole = false;
-            return ControlFlow::Break(());
+
+    /// What was missed of a channel. `None` where a snapshot has to do: there is no room, events were folded into one that
+    /// the client has half of, or the client has seen a number that this log has no event for. It is then ahead of the
+    /// host, or in a range that was lost, and what it holds is not what happened.
+    ///
+    /// # Errors
+    /// [`LogFault`] when the log cannot be read.
+    pub fn read(&mut self, missed: &Missed) -> Result<Option<Replay>, LogFault> {
+        if !self.is_known(missed.last_seen)? {
+            return Ok(None);
         }
-        let Some(json) = envelope_of(hub, missed, &mut replay.window, &record) else {
-            return ControlFlow::Continue(());
-        };
-        let Some(rest) = left.checked_sub(json.len() + 1) else {
-            is_whole = false;
-            super::error::count_limit("replay");
-            return ControlFlow::Break(());
-        };
-        left = rest;
-        replay.actions.push((record.seq, json));
-        ControlFlow::Continue(())
-    })?;
-    if !is_whole {
-        return Ok(None);
+        let mut replay = Replay { actions: Vec::new(), window: missed.window };
+        let (mut left, mut is_whole) = (self.room, true);
+        self.store.scan_channel(missed.id, missed.last_seen, self.upto, &mut |record| {
+            is_whole = !is_folded_over(&record, missed.last_seen);
+            if !is_whole {
+                return ControlFlow::Break(());
+            }
+            let Some(json) = envelope_of(self.hub, missed, &mut replay.window, &record) else {
+                return ControlFlow::Continue(());
+            };
+            let Some(rest) = left.checked_sub(json.len() + 1) else {
+                is_whole = false;
+                super::error::count_limit("replay");
+                return ControlFlow::Break(());
+            };
+            left = rest;
+            replay.actions.push((record.seq, json));
+            ControlFlow::Continue(())
+        })?;
+        if !is_whole {
+            return Ok(None);
+        }
+        self.room = left;
+        Ok(Some(replay))
     }
-    *room = left;
-    Ok(Some(replay))
+
+    /// Whether the log has an event with this number, or it is the number before all.
+    fn is_known(&mut self, seq: ServerSeq) -> Result<bool, LogFault> {
+        if seq > self.upto {
+            return Ok(false);
+        }
+        if self.known.0 != seq {
+            let mut found = false;
+            self.store.scan(seq.saturating_sub(1), seq, &mut |_| {
+                found = true;
+                ControlFlow::Break(())
+            })?;
+            self.known = (seq, found);
+        }
+        Ok(self.known.1)
+    }
 }
 
 /// Whether a compaction folded events into `record`, of which the client has some and lacks some.
@@ -86,10 +115,6 @@ fn envelope_of(hub: &Hub, missed: &Missed, window: &mut Option<Window>, record: 
         return page_in_replay(hub, missed, window, record);
     }
     Some(envelope_json(missed.alias.as_str(), record.seq, record.origin.as_ref(), &record.action))
-}
-
-fn is_page(action: &[u8]) -> bool {
-    action.starts_with(br#"{"type":"chat/turnsLoaded""#)
 }
 
 /// A stored page of older turns as this client is shown it; nothing for a client that has all turns.
@@ -117,6 +142,7 @@ mod tests {
 
     use super::*;
     use crate::events::memory::MemoryStore;
+    use crate::events::sled_store::{SledOptions, SledStore};
     use crate::events::{Batch, EventLog, NewEvent, Origin, Rows};
 
     const TITLE: &str = r#"{"type":"chat/titleChanged","title":"T"}"#;
@@ -161,7 +187,7 @@ mod tests {
     #[test]
     fn what_was_missed_comes_under_the_name_of_the_client_and_ends_at_the_tail() {
         let (store, id) = store(&[(Kind::Action, TITLE); 4]);
-        let replay = read(&store, &hub(), &missed(id, 1, None), 3, &mut 10_000).unwrap().unwrap();
+        let replay = Reader::new(&store, &hub(), 3, 10_000).read(&missed(id, 1, None)).unwrap().unwrap();
         assert_eq!(seqs(&replay), [2, 3]);
         let envelope: Value = serde_json::from_str(&replay.actions[0].1).unwrap();
         assert_eq!((envelope["channel"].as_str(), envelope["origin"]["clientSeq"].as_i64()), (Some("alias"), Some(7)));
@@ -170,24 +196,46 @@ mod tests {
     #[test]
     fn facts_of_the_host_are_no_part_of_a_replay() {
         let (store, id) = store(&[(Kind::Host, r#"{"type":"host/x"}"#), (Kind::Action, TITLE)]);
-        let replay = read(&store, &hub(), &missed(id, 0, None), 2, &mut 10_000).unwrap().unwrap();
+        let replay = Reader::new(&store, &hub(), 2, 10_000).read(&missed(id, 0, None)).unwrap().unwrap();
         assert_eq!(seqs(&replay), [2]);
     }
 
     #[test]
     fn a_replay_without_room_takes_none() {
         let (store, id) = store(&[(Kind::Action, TITLE); 3]);
-        let mut room = 200;
-        assert!(read(&store, &hub(), &missed(id, 0, None), 3, &mut room).unwrap().is_none());
-        assert_eq!(room, 200);
-        assert!(read(&store, &hub(), &missed(id, 2, None), 3, &mut room).unwrap().is_some());
-        assert!(room < 200);
+        let hub = hub();
+        let mut reader = Reader::new(&store, &hub, 3, 200);
+        assert!(reader.read(&missed(id, 0, None)).unwrap().is_none());
+        assert_eq!(reader.room, 200);
+        assert!(reader.read(&missed(id, 2, None)).unwrap().is_some());
+        assert!(reader.room < 200);
+    }
+
+    #[test]
+    fn a_client_in_a_range_that_the_log_does_not_have_gets_no_replay() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || SledStore::open(dir.path(), SledOptions::default()).unwrap();
+        let one = |id| Batch { events: vec![event(("ahp-chat:/c", id), Kind::Action, TITLE)], rows: Vec::new() };
+        let store = open();
+        let id = store.new_channel_id();
+        store.append(&[one(id)]).unwrap();
+        store.publish_ahead().unwrap();
+        drop(store);
+        // What was shown and not written down is lost: numbers go on above it.
+        let store = open();
+        let next = store.append(&[one(id)]).unwrap()[0];
+        assert!(next > 3);
+        let hub = hub();
+        let mut reader = Reader::new(&store, &hub, next, 10_000);
+        assert!(reader.read(&missed(id, 2, None)).unwrap().is_none());
+        assert_eq!(seqs(&reader.read(&missed(id, 1, None)).unwrap().unwrap()), [next]);
+        assert!(seqs(&reader.read(&missed(id, next, None)).unwrap().unwrap()).is_empty());
     }
 
     #[test]
     fn a_client_that_is_ahead_gets_no_replay() {
         let (store, id) = store(&[(Kind::Action, TITLE)]);
-        assert!(read(&store, &hub(), &missed(id, 9, None), 1, &mut 10_000).unwrap().is_none());
+        assert!(Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 9, None)).unwrap().is_none());
     }
 
     #[test]
@@ -208,9 +256,9 @@ mod tests {
     #[test]
     fn pages_are_for_clients_with_a_window_alone() {
         let (store, id) = store(&[(Kind::Action, PAGE)]);
-        let whole = read(&store, &hub(), &missed(id, 0, None), 1, &mut 10_000).unwrap().unwrap();
+        let whole = Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 0, None)).unwrap().unwrap();
         assert!(whole.actions.is_empty());
-        let windowed = read(&store, &hub(), &missed(id, 0, Some(40)), 1, &mut 10_000).unwrap().unwrap();
+        let windowed = Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 0, Some(40))).unwrap().unwrap();
         assert_eq!((seqs(&windowed), windowed.window), (vec![1], None));
     }
 }

@@ -102,3 +102,59 @@ impl Drop for Ticket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::actors::command::null;
+    use crate::actors::router::{Hub, Router};
+
+    fn connection() -> (Rc<Connection>, ConnectionRef) {
+        Router::start(&Hub::new(1, Arc::new(|_, _| None))).connect(1 << 20)
+    }
+
+    /// What was answered, once everything on its way has arrived.
+    async fn answers(connection: &Connection, to: &ConnectionRef) -> Vec<Value> {
+        let (done, waits) = tokio::sync::oneshot::channel();
+        to.run(Box::new(|_| assert_eq!(done.send(()), Ok(()))));
+        waits.await.unwrap();
+        std::iter::from_fn(|| connection.pop()).map(|frame| serde_json::from_str(&frame).unwrap()).collect()
+    }
+
+    #[actix_web::test]
+    async fn a_ticket_that_is_dropped_answers_by_itself_and_one_that_answered_does_not() {
+        let (connection, to) = connection();
+        let in_flight = InFlight::default();
+        let ticket = |id| in_flight.ticket(id, &to, 9, 100).unwrap();
+        drop(ticket("1").reply());
+        ticket("2").answer(Ok(null()));
+        ticket("3").answer_on(&connection, Ok("{}".into()));
+        let mut answers = answers(&connection, &to).await;
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        assert_eq!(answers.len(), 3);
+        assert_eq!((answers[0]["error"]["code"].as_i64(), &answers[1]["result"]), (Some(-32603), &Value::Null));
+        assert_eq!(in_flight.0.load(Ordering::Acquire), 0);
+    }
+
+    #[actix_web::test]
+    async fn requests_in_flight_are_limited_until_one_is_answered() {
+        let (_connection, to) = connection();
+        let in_flight = InFlight::default();
+        let first = in_flight.ticket("1", &to, 1, 100).unwrap();
+        assert_eq!(in_flight.ticket("2", &to, 1, 100).unwrap_err().code, "limit-exceeded");
+        first.answer(Ok(null()));
+        assert!(in_flight.ticket("3", &to, 1, 100).is_ok());
+    }
+
+    #[actix_web::test]
+    async fn an_answer_that_is_larger_than_a_message_is_refused() {
+        let (connection, to) = connection();
+        let ticket = InFlight::default().ticket("1", &to, 1, 5).unwrap();
+        ticket.answer_on(&connection, Ok(r#""too long""#.into()));
+        assert_eq!(answers(&connection, &to).await[0]["error"]["code"], -32000);
+    }
+}

@@ -13,13 +13,14 @@ const OURS: &str = "scrollback.";
 /// The longest name that a chat gets from its first message, in Unicode characters.
 const NAME_LENGTH: usize = 60;
 
-/// The JSON of a message, when it is one.
+/// The JSON of a message that a client may send; its text has at most `max_text` bytes.
 ///
 /// # Errors
-/// What is wrong, in words.
-pub fn parse_message(json: &str) -> Result<Value, String> {
-    let value: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
-    serde_json::from_value::<Message>(value.clone()).map_err(|e| e.to_string())?;
+/// As [`check`], and [`Code::Malformed`] for what is no message.
+pub fn parse_message(json: &str, max_text: usize) -> Result<Value, Rejection> {
+    let malformed = |e: serde_json::Error| Rejection::new(Code::Malformed, e.to_string());
+    let value: Value = serde_json::from_str(json).map_err(malformed)?;
+    check(&serde_json::from_value(value.clone()).map_err(malformed)?, max_text)?;
     Ok(value)
 }
 

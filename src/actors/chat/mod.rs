@@ -291,10 +291,10 @@ impl Drop for ChatActor {
     fn drop(&mut self) {
         self.shared.actors.fetch_sub(1, Ordering::AcqRel);
         self.end_process();
-        if std::thread::panicking() {
-            if let Ok(core) = self.core.try_borrow() {
-                core.address.do_send(SessionMessage::ChatPanicked);
-            }
+        if std::thread::panicking()
+            && let Ok(core) = self.core.try_borrow()
+        {
+            core.address.do_send(SessionMessage::ChatPanicked);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::actors::connection::{Caller, Subscription, Window};
 use crate::actors::core::{By, ChatCell};
 use crate::actors::envelope::{self, Envelope};
 use crate::actors::shared::Shared;
-use crate::events::{ChannelId, Origin, ServerSeq, Store};
+use crate::events::{ChannelId, Record, Store};
 use crate::projections::FoldFault;
 use crate::projections::action::Action;
 use crate::projections::turns::{self, PageLimit, StoredTurn};
@@ -36,6 +36,9 @@ pub struct Range {
 impl Range {
     /// The range in a stored `chat/turnsLoaded`.
     pub fn of(action: &[u8]) -> Option<Self> {
+        if !envelope::is_page(action) {
+            return None;
+        }
         let value: Value = serde_json::from_slice(action).ok()?;
         serde_json::from_value(value.get("range")?.clone()).ok()
     }
@@ -166,21 +169,19 @@ fn action_json(turns: &[StoredTurn], window: Option<Window>) -> String {
     text
 }
 
-/// The envelope of a stored page with the page in it, for those who read the log rather than a window of a chat.
-pub fn whole_page(
-    store: &dyn Store,
-    chat: ChannelId,
-    channel: &str,
-    seq: ServerSeq,
-    origin: Option<&Origin>,
-    action: &[u8],
-) -> String {
-    let Some(range) = Range::of(action) else { return envelope::envelope_json(channel, seq, origin, action) };
-    let turns = if range.newest < range.oldest {
-        Vec::new()
-    } else {
-        between(store, chat, range.head, range.oldest, range.newest).unwrap_or_default()
+/// The AHP envelope of a stored event under `name`; of a page, which the log keeps as a range, with its turns: for those who
+/// read the log rather than a window of a chat.
+pub fn envelope(store: &dyn Store, record: &Record, name: &str) -> String {
+    let whole = Range::of(&record.action).map(|range| whole_page(store, record.channel_id, range));
+    let action = whole.as_ref().map_or(record.action.as_ref(), String::as_bytes);
+    envelope::envelope_json(name, record.seq, record.origin.as_ref(), action)
+}
+
+fn whole_page(store: &dyn Store, chat: ChannelId, range: Range) -> String {
+    let turns = match range.newest < range.oldest {
+        true => Vec::new(),
+        false => between(store, chat, range.head, range.oldest, range.newest).unwrap_or_default(),
     };
     let window = (range.oldest > 1).then_some(Window { oldest: range.oldest });
-    envelope::envelope_json(channel, seq, origin, action_json(&turns, window).as_bytes())
+    action_json(&turns, window)
 }

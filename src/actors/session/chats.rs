@@ -46,10 +46,13 @@ impl SessionActor {
         if let Err(refusal) = self.check_new_chat(&core.borrow(), &command) {
             return refuse(&core.borrow(), refusal, reply);
         }
-        let message = match command.initial_message.as_deref().map(|raw| chat::parse_message(raw.get())).transpose() {
+        let max_text = self.shared.settings.max_message_text;
+        let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), max_text);
+        let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
             Err(problem) => {
-                return refuse(&core.borrow(), invalid("malformed", format!("initialMessage: {problem}")), reply);
+                let refusal = invalid(problem.code.word(), format!("initialMessage: {}", problem.detail));
+                return refuse(&core.borrow(), refusal, reply);
             }
         };
         let id = match self.shared.registry.reserve(uri.as_str(), ChannelKind::Chat, Some(self.id)) {

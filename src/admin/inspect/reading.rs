@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 
 use super::EventFilter;
 use crate::events::channel::ROOT;
-use crate::events::{Channel, ChannelId, ChannelKind, ChannelRow, LogFault, Record, ServerSeq, Store, Table};
+use crate::events::{Channel, ChannelId, ChannelKind, ChannelRow, LogFault, Record, ServerSeq, Store};
+use crate::projections::{FoldFault, catalogue};
 
 /// Events of one page, whether they are wanted or not.
 const PAGE_EVENTS: usize = 2_048;
@@ -24,20 +25,17 @@ pub enum Scope {
 /// The channel that is stored under `uri`.
 ///
 /// # Errors
-/// [`LogFault`] when its row cannot be read.
-pub fn find_channel(store: &dyn Store, uri: &str) -> Result<Option<(Channel, ChannelId)>, LogFault> {
+/// [`FoldFault`] when its row cannot be read.
+pub fn find_channel(store: &dyn Store, uri: &str) -> Result<Option<(Channel, ChannelId)>, FoldFault> {
     Ok(channel_row(store, uri)?.map(|row| (Channel::from(uri), ChannelId(row.id))))
 }
 
-/// The row of the channel `uri`. The root needs none.
-pub(super) fn channel_row(store: &dyn Store, uri: &str) -> Result<Option<ChannelRow>, LogFault> {
+/// The row of the channel `uri`. The root is there before it has one.
+pub(super) fn channel_row(store: &dyn Store, uri: &str) -> Result<Option<ChannelRow>, FoldFault> {
     if uri == ROOT {
         return Ok(Some(ChannelRow { id: ChannelId::ROOT.0, kind: ChannelKind::Root, session: 0 }));
     }
-    let Some(row) = store.get(Table::ChannelByUri, uri.as_bytes())? else { return Ok(None) };
-    let damaged =
-        |error: serde_json::Error| LogFault::Damaged { place: format!("the row of {uri}"), problem: error.to_string() };
-    serde_json::from_slice(&row).map(Some).map_err(damaged)
+    catalogue::channel(store, uri)
 }
 
 /// Where a reading stands.

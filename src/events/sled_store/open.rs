@@ -3,11 +3,12 @@
 //! Always: the engine's file is synced before it is opened, so that what is found is what stays, and again before
 //! anything rests on it. A store that cannot be trusted is refused with what to do, and nothing of it is deleted.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use super::keys::{self, Key};
 use super::runs::Directory;
@@ -31,6 +32,9 @@ const ENGINE_SETTINGS: &str = "conf";
 const SEGMENT: usize = 4 << 20;
 /// How often the engine flushes by itself. Without it, it collects no garbage.
 const FLUSH_EVERY_MS: u64 = 500;
+
+/// How long a file may be held by a store that is being dropped.
+const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// What a reader can do about a log that does not open.
 const REMEDY: &str = "nothing was deleted: `scrollback log verify` says what can still be read, \
@@ -77,6 +81,18 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
     })
 }
 
+/// Puts the engine's file on disk, and waits until a store that was dropped has let go of it: the engine's own threads do
+/// so a moment later. Where it stays held, opening says so.
+fn settle(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    let started = Instant::now();
+    while matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && started.elapsed() < LETTING_GO {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let _ = file.unlock();
+    Ok(())
+}
+
 /// A store that is being opened.
 struct Opening<'a> {
     directory: &'a Path,
@@ -108,7 +124,7 @@ impl Opening<'_> {
         }
         durable::make_directory(&log).map_err(io_fault(&log))?;
         if !is_new {
-            File::open(&file).and_then(|file| file.sync_data()).map_err(io_fault(&file))?;
+            File::open(&file).and_then(|file| settle(&file)).map_err(io_fault(&file))?;
         }
         let config = sled::Config::new().path(&log).segment_size(SEGMENT).cache_capacity(cache);
         let config = config.flush_every_ms(Some(FLUSH_EVERY_MS));

@@ -63,11 +63,10 @@ pub fn around(core: &SessionCore, cell: &ChatCell, message: &Message, by_a_perso
         entries.push(Entry::Host(StateAction::ChatDraftChanged(ChatDraftChangedAction { draft: None })));
     }
     let deferred = core.shared.deferred_titles.load(std::sync::atomic::Ordering::Acquire);
-    if cell.fold.state.title.is_empty() && !deferred {
-        if let Some(title) = message::name(message) {
-            entries.push(Entry::Host(titled(&title)));
-            entries.extend(session_title(core, cell, &title));
-        }
+    let names = cell.fold.state.title.is_empty() && !deferred;
+    if let Some(title) = message::name(message).filter(|_| names) {
+        entries.push(Entry::Host(titled(&title)));
+        entries.extend(session_title(core, cell, &title));
     }
     entries
 }
