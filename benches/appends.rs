@@ -13,7 +13,7 @@ fn commits(c: &mut Criterion) {
     let directory = support::directory();
     let store = support::store(directory.path());
     let mut plain = PlainFile::new(directory.path());
-    let mut bare = BareSled::new(directory.path());
+    let mut bare = BareSled::new(&directory.path().join("bare"), true);
     let batches = limit::commit();
     let bytes = limit::bytes_of(&batches);
     let actions: Vec<Bytes> = batches.iter().flat_map(|b| &b.events).map(|event| event.action.clone()).collect();
@@ -21,7 +21,7 @@ fn commits(c: &mut Criterion) {
     group.throughput(Throughput::Elements(limit::COMMIT_EVENTS as u64));
     group.bench_function("plain file", |b| b.iter(|| plain.commit(&bytes)));
     group.bench_function("store", |b| b.iter(|| store.append(&batches).expect("appended")));
-    group.bench_function("bare engine", |b| b.iter(|| bare.commit(&actions)));
+    group.bench_function("bare engine with an index by channel", |b| b.iter(|| bare.commit(&actions)));
     group.finish();
 }
 

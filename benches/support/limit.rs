@@ -55,14 +55,15 @@ pub struct BareSled {
     db: sled::Db,
     file: File,
     next: u64,
+    /// Whether each event has an entry that finds it by its channel too.
+    indexed: bool,
 }
 
 impl BareSled {
-    pub fn new(directory: &Path) -> Self {
-        let path = directory.join("bare");
-        let config = sled::Config::new().path(&path).segment_size(4 << 20).cache_capacity(64 << 20);
+    pub fn new(path: &Path, indexed: bool) -> Self {
+        let config = sled::Config::new().path(path).segment_size(4 << 20).cache_capacity(64 << 20);
         let db = config.open().expect("the engine opens");
-        Self { db, file: File::open(path.join("db")).expect("the engine's file"), next: 0 }
+        Self { db, file: File::open(path.join("db")).expect("the engine's file"), next: 0, indexed }
     }
 
     /// Appends each event under its number, and waits until all are on disk.
@@ -70,7 +71,11 @@ impl BareSled {
         let mut batch = sled::Batch::default();
         for event in events {
             self.next += 1;
-            batch.insert(&self.next.to_be_bytes(), &event[..]);
+            batch.insert([&b"E"[..], &self.next.to_be_bytes()].concat(), &event[..]);
+            if self.indexed {
+                let channel = self.next % CHANNELS;
+                batch.insert([&b"I"[..], &channel.to_be_bytes(), &self.next.to_be_bytes()].concat(), &[]);
+            }
         }
         self.db.apply_batch(batch).expect("applied");
         self.db.flush().expect("flushed");

@@ -6,13 +6,10 @@ use bytes::Bytes;
 use scrollback::events::{Batch, EventLog};
 
 use crate::Scale;
-use crate::report::{Goal, Report, median, percentile};
+use crate::report::{Goal, Report, percentile};
 use crate::support::author::{Session, Shape};
 use crate::support::limit::{self, BareSled, PlainFile};
 use crate::support::{directory, store};
-
-/// Turns between ours and the limits.
-const ROUNDS: usize = 7;
 
 pub fn measure(scale: Scale, report: &mut Report) {
     commits(scale, report);
@@ -21,29 +18,28 @@ pub fn measure(scale: Scale, report: &mut Report) {
 }
 
 fn commits(scale: Scale, report: &mut Report) {
-    let (directory, times) = (directory(), scale.of(60, 15));
+    let (directory, count) = (directory(), scale.of(400, 100));
     let ours = store(directory.path());
     let mut plain = PlainFile::new(directory.path());
-    let mut bare = BareSled::new(directory.path());
+    let mut bare = BareSled::new(&directory.path().join("bare"), false);
+    let mut indexed = BareSled::new(&directory.path().join("indexed"), true);
     let batches = limit::commit();
     let bytes = limit::bytes_of(&batches);
     let actions: Vec<Bytes> = batches.iter().flat_map(|b| &b.events).map(|event| event.action.clone()).collect();
-    let mut rates: [Vec<f64>; 3] = Default::default();
-    for _ in 0..ROUNDS {
-        rates[0].push(rate(times, || plain.commit(&bytes)));
-        rates[1].push(rate(times, || drop(ours.append(&batches).expect("appended"))));
-        rates[2].push(rate(times, || bare.commit(&actions)));
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    for _ in 0..count {
+        times[0].push(timed(|| plain.commit(&bytes)));
+        times[1].push(timed(|| drop(ours.append(&batches).expect("appended"))));
+        times[2].push(timed(|| bare.commit(&actions)));
+        times[3].push(timed(|| indexed.commit(&actions)));
     }
-    let [plain, ours, bare] = rates.map(|mut rates| median(&mut rates));
+    let rate = |mut times: Vec<Duration>| limit::COMMIT_EVENTS as f64 * 1_000.0 / percentile(&mut times, 0.5);
+    let [plain, ours, bare, indexed] = times.map(rate);
     let unit = "events/s";
     report.ratio("appends, 64 events a commit, of a plain file", unit, Goal::AtLeast(0.22), plain, ours);
-    report.ratio("appends, 64 events a commit, of the bare engine", unit, Goal::AtLeast(1.5), bare, ours);
-}
-
-fn rate(times: usize, mut commit: impl FnMut()) -> f64 {
-    let before = Instant::now();
-    (0..times).for_each(|_| commit());
-    (times * limit::COMMIT_EVENTS) as f64 / before.elapsed().as_secs_f64()
+    let what = "appends, 64 events a commit, of the bare engine";
+    report.ratio(&format!("{what} with an index by channel"), unit, Goal::AtLeast(1.5), indexed, ours);
+    report.ratio(&format!("{what} without one"), unit, Goal::None, bare, ours);
 }
 
 fn single(scale: Scale, report: &mut Report) {

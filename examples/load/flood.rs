@@ -11,7 +11,7 @@ use crate::Scale;
 use crate::agent::{self, micros};
 use crate::client::Client;
 use crate::host::Running;
-use crate::report::{Goal, Report, percentile};
+use crate::report::{Goal, Report, median, percentile};
 use crate::support::directory;
 
 const CHATS: usize = 32;
@@ -26,17 +26,20 @@ pub fn measure(scale: Scale, report: &mut Report) {
     chats.iter().for_each(|chat| client.subscribe(chat));
     let mut other = Client::shaken(running.address, "flooder");
     let loud = other.session("ahp-session:/loud", agent::PROVIDER);
-    let length = scale.of(6_000, 2_000);
-    let (mut idle, mut flooded) = (Vec::new(), Vec::new());
-    for round in 0..2 {
-        idle.extend(stream(&mut client, &chats, &format!("idle-{round}"), length));
+    let length = scale.of(3_000, 1_500);
+    let (mut middle, mut idle, mut flooded) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..scale.of(5, 3) {
+        let mut times = stream(&mut client, &chats, &format!("idle-{round}"), length);
+        middle.push(percentile(&mut times, 0.5));
+        idle.push(percentile(&mut times, 0.99));
         other.say(&loud, &format!("loud-{round}"), "flood");
-        flooded.extend(stream(&mut client, &chats, &format!("loud-{round}"), length));
+        let mut times = stream(&mut client, &chats, &format!("loud-{round}"), length);
+        flooded.push(percentile(&mut times, 0.99));
         let turn = format!("loud-{round}");
         other.dispatch(&loud, &json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 0 }));
     }
-    report.number("a delta of 32 chats, idle, p50", "ms", Goal::None, percentile(&mut idle, 0.5));
-    let (idle, flooded) = (percentile(&mut idle, 0.99), percentile(&mut flooded, 0.99));
+    report.number("a delta of 32 chats, idle, p50", "ms", Goal::None, median(&mut middle));
+    let (idle, flooded) = (median(&mut idle), median(&mut flooded));
     report.ratio("a delta of 32 chats beside a flood, p99, of the idle one", "ms", Goal::AtMost(3.0), idle, flooded);
 }
 

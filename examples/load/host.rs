@@ -34,12 +34,7 @@ pub struct Running {
 pub fn settings() -> (HostSettings, ProtocolSettings) {
     let host = HostSettings { delta_window: Duration::ZERO, ..HostSettings::default() };
     let long = Duration::from_secs(3_600);
-    let protocol = ProtocolSettings {
-        ping_after: long,
-        max_connections_of_one: 10_000,
-        replay_limit: 40 << 20,
-        ..ProtocolSettings::default()
-    };
+    let protocol = ProtocolSettings { ping_after: long, max_connections_of_one: 10_000, ..ProtocolSettings::default() };
     (host, protocol)
 }
 

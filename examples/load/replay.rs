@@ -20,8 +20,9 @@ const ROUNDS: usize = 5;
 pub fn measure(scale: Scale, report: &mut Report) {
     let directory = directory();
     let log = store(directory.path());
-    author::write(&log, 0..1, scale.of(1_500, 300), Shape { deltas: 40, bytes: 200 });
-    author::write(&log, 1..10, scale.of(150, 30), Shape { deltas: 40, bytes: 200 });
+    // As much of one chat as an answer of 8 MiB holds.
+    author::write(&log, 0..1, scale.of(400, 200), Shape { deltas: 40, bytes: 200 });
+    author::write(&log, 1..10, scale.of(200, 30), Shape { deltas: 40, bytes: 200 });
     drop(log);
     let running = Running::on(directory.path());
     let store = running.host.store();
@@ -35,8 +36,8 @@ pub fn measure(scale: Scale, report: &mut Report) {
         let (bytes, events) = scanned(store.as_ref(), Some(chat));
         rates[0].push(timed(events, || assert_ne!(scanned(store.as_ref(), Some(chat)).1, 0)));
         rates[1].push(timed(events, || {
-            let answer = client.ask_raw("reconnect", &params);
-            assert!(answer.len() > bytes, "the replay is not whole: {}", answer.len());
+            let answer = client.ask_bytes("reconnect", &params);
+            assert!(answer > bytes, "the replay is not whole: {answer}");
         }));
         rates[2].push(timed(events, || get(running.address, &format!("/api/events?channel={uri}"), bytes)));
         let (bytes, events) = scanned(store.as_ref(), None);

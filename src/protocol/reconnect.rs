@@ -24,6 +24,7 @@ use super::replay::{Missed, Reader, Replay};
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::{Caller, Subscription};
+use crate::actors::envelope::Envelopes;
 use crate::events::{Channel, ServerSeq};
 
 /// What `reconnect` asks for.
@@ -230,14 +231,21 @@ impl Reconnect<'_> {
             match outcome {
                 Outcome::Replay(missed, replay) => {
                     self.saw(&missed.alias);
-                    actions.extend(replay.actions);
+                    actions.push(replay.actions);
                 }
                 Outcome::Snapshot | Outcome::Missing => missing.push(alias.as_str()),
             }
         }
-        actions.sort_by_key(|(seq, _)| *seq);
-        let missing = Value::from(missing);
-        format!(r#"{{"type":"replay","actions":{},"missing":{missing}}}"#, array(&actions))
+        let bytes: usize = actions.iter().map(|actions| actions.len() + 1).sum();
+        let missing = Value::from(missing).to_string();
+        // With room for what an answer has around it, so that a long one is not copied again.
+        let mut json = String::with_capacity(bytes + missing.len() + 1_024);
+        json.push_str(r#"{"type":"replay","actions":"#);
+        Envelopes::write_array(&actions, &mut json);
+        json.push_str(r#","missing":"#);
+        json.push_str(&missing);
+        json.push('}');
+        json
     }
 
     async fn all_snapshots(&self, outcomes: &[Outcome]) -> Result<String, Refusal> {
@@ -261,7 +269,9 @@ impl Reconnect<'_> {
             let name = Value::from(alias.as_str());
             match (outcome, of(alias)) {
                 (Outcome::Replay(_, replay), _) => {
-                    format!(r#"{{"kind":"replay","channel":{name},"actions":{}}}"#, array(&replay.actions))
+                    let mut actions = String::with_capacity(replay.actions.len() + 2);
+                    Envelopes::write_array(std::slice::from_ref(&replay.actions), &mut actions);
+                    format!(r#"{{"kind":"replay","channel":{name},"actions":{actions}}}"#)
                 }
                 (Outcome::Snapshot, Some(snapshot)) => {
                     format!(r#"{{"kind":"snapshot","channel":{name},"snapshot":{}}}"#, snapshot.json())
@@ -289,19 +299,6 @@ impl Reconnect<'_> {
             self.peer.saw(self.caller, alias, self.turns(alias));
         }
     }
-}
-
-fn array(actions: &[(ServerSeq, String)]) -> String {
-    let mut json = String::with_capacity(actions.iter().map(|(_, json)| json.len() + 1).sum::<usize>() + 2);
-    json.push('[');
-    for (index, (_, action)) in actions.iter().enumerate() {
-        if index > 0 {
-            json.push(',');
-        }
-        json.push_str(action);
-    }
-    json.push(']');
-    json
 }
 
 async fn blocking<T: Send + 'static>(
