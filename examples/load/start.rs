@@ -20,7 +20,11 @@ pub fn measure(scale: Scale, report: &mut Report) {
     let chats = scale.of(10_000, 1_000);
     let (long, short) = (directory(), directory());
     let shape = Shape { deltas: 20, bytes: 60 };
-    let (events, _) = author::write(&store(long.path()), 0..chats, 4, shape);
+    let log = store(long.path());
+    let (events, bytes) = author::write(&log, 0..chats, 4, shape);
+    let what = format!("disk, {events} events that came in large commits");
+    report.ratio(&what, "bytes", Goal::None, bytes as f64, log.disk_bytes() as f64);
+    drop(log);
     author::write(&store(short.path()), 0..chats / 10, 4, shape);
     let mut found: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {

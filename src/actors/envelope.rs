@@ -82,12 +82,18 @@ pub fn push_envelope(text: &mut String, channel: &str, seq: ServerSeq, origin: O
     push(text, channel, seq, origin, action, None);
 }
 
-/// AHP envelopes of stored events in one text, ascending, with a comma between two: a replay is many of them.
-#[derive(Debug, Default)]
+/// AHP envelopes of stored events in one text, ascending, as a JSON array that is not closed yet: a replay is many of them.
+#[derive(Debug)]
 pub struct Envelopes {
     text: String,
     /// The number of each, and where it ends.
     ends: Vec<(ServerSeq, usize)>,
+}
+
+impl Default for Envelopes {
+    fn default() -> Self {
+        Self { text: "[".to_owned(), ends: Vec::new() }
+    }
 }
 
 impl Envelopes {
@@ -111,9 +117,10 @@ impl Envelopes {
         self.text.len() - start
     }
 
-    /// Bytes of all, with the commas.
-    pub fn len(&self) -> usize {
-        self.text.len()
+    /// Each with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (ServerSeq, &str)> {
+        let starts = std::iter::once(1).chain(self.ends.iter().map(|(_, end)| end + 1));
+        starts.zip(&self.ends).map(|(start, (seq, end))| (*seq, self.text.get(start..*end).unwrap_or_default()))
     }
 
     /// Whether there are none.
@@ -121,29 +128,25 @@ impl Envelopes {
         self.ends.is_empty()
     }
 
-    /// Each with its number.
-    pub fn iter(&self) -> impl Iterator<Item = (ServerSeq, &str)> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| end + 1));
-        starts.zip(&self.ends).map(|(start, (seq, end))| (*seq, self.text.get(start..*end).unwrap_or_default()))
+    /// As a JSON array.
+    pub fn into_array(mut self) -> String {
+        self.text.push(']');
+        self.text
     }
 
-    /// Writes those of `all` behind `json` as one JSON array, ascending.
-    pub fn write_array(all: &[Self], json: &mut String) {
-        json.push('[');
-        match all {
-            [one] => json.push_str(&one.text),
-            many => {
-                let mut envelopes: Vec<(ServerSeq, &str)> = many.iter().flat_map(Self::iter).collect();
-                envelopes.sort_by_key(|(seq, _)| *seq);
-                for (index, (_, envelope)) in envelopes.iter().enumerate() {
-                    if index > 0 {
-                        json.push(',');
-                    }
-                    json.push_str(envelope);
-                }
-            }
+    /// All of `many` as one, ascending over all of them.
+    pub fn merged(mut many: Vec<Self>) -> Self {
+        if many.len() == 1 {
+            return many.pop().unwrap_or_default();
         }
-        json.push(']');
+        let mut envelopes: Vec<(ServerSeq, &str)> = many.iter().flat_map(Self::iter).collect();
+        envelopes.sort_by_key(|(seq, _)| *seq);
+        let mut merged = Self::default();
+        merged.text.reserve(many.iter().map(|one| one.text.len()).sum());
+        for (seq, envelope) in envelopes {
+            merged.push_json(seq, envelope);
+        }
+        merged
     }
 }
 
@@ -214,4 +217,27 @@ fn push_quoted(json: &mut String, text: &str) {
 /// The frame of a notification that is no state: sent to a channel's subscribers, never stored, never replayed.
 pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
     ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(seqs: &[ServerSeq]) -> Envelopes {
+        let mut all = Envelopes::default();
+        for seq in seqs {
+            all.push("a\"b", *seq, None, br#"{"type":"x"}"#);
+        }
+        all
+    }
+
+    #[test]
+    fn envelopes_merge_into_one_array_in_the_order_of_the_line() {
+        let json = Envelopes::merged(vec![of(&[1, 4]), of(&[]), of(&[2, 3])]).into_array();
+        let all: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(all.iter().map(|one| one["serverSeq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(all[0]["channel"], "a\"b");
+        assert_eq!(Envelopes::merged(Vec::new()).into_array(), "[]");
+        assert_eq!(of(&[7]).iter().next(), Some((7, envelope_json("a\"b", 7, None, br#"{"type":"x"}"#).as_str())));
+    }
 }

@@ -236,15 +236,10 @@ impl Reconnect<'_> {
                 Outcome::Snapshot | Outcome::Missing => missing.push(alias.as_str()),
             }
         }
-        let bytes: usize = actions.iter().map(|actions| actions.len() + 1).sum();
-        let missing = Value::from(missing).to_string();
-        // With room for what an answer has around it, so that a long one is not copied again.
-        let mut json = String::with_capacity(bytes + missing.len() + 1_024);
-        json.push_str(r#"{"type":"replay","actions":"#);
-        Envelopes::write_array(&actions, &mut json);
-        json.push_str(r#","missing":"#);
-        json.push_str(&missing);
-        json.push('}');
+        // The head goes in front of what is there: a long replay is moved within its own memory, not copied into another.
+        let mut json = Envelopes::merged(actions).into_array();
+        json.insert_str(0, r#"{"type":"replay","actions":"#);
+        json.push_str(&format!(r#","missing":{}}}"#, Value::from(missing)));
         json
     }
 
@@ -265,12 +260,12 @@ impl Reconnect<'_> {
         let wanted: Vec<Wanted> = snapshots.map(|(_, alias)| self.wanted(alias)).collect();
         let collection = Collection::of(self.peer, self.caller, &wanted).await;
         let of = |alias: &Channel| collection.snapshots().find(|snapshot| snapshot.resource == *alias);
-        let channels = outcomes.iter().zip(names).map(|(outcome, alias)| {
+        let all = outcomes.into_iter().zip(names);
+        let channels = all.map(|(outcome, alias)| {
             let name = Value::from(alias.as_str());
             match (outcome, of(alias)) {
                 (Outcome::Replay(_, replay), _) => {
-                    let mut actions = String::with_capacity(replay.actions.len() + 2);
-                    Envelopes::write_array(std::slice::from_ref(&replay.actions), &mut actions);
+                    let actions = replay.actions.into_array();
                     format!(r#"{{"kind":"replay","channel":{name},"actions":{actions}}}"#)
                 }
                 (Outcome::Snapshot, Some(snapshot)) => {
