@@ -21,7 +21,7 @@ use crate::host::Running;
 use crate::report::{Goal, Report, median};
 use crate::support::{directory, limit};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Frames that are handed over together.
 const COMMIT: usize = 32;
 /// What is in the last frame of a round alone.

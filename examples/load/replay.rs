@@ -15,7 +15,7 @@ use crate::report::{Goal, Report, median};
 use crate::support::author::{self, Shape};
 use crate::support::{channels_of, directory, store};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 
 pub fn measure(scale: Scale, report: &mut Report) {
     let directory = directory();

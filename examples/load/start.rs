@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use scrollback::events::EventLog;
 use serde_json::{Value, json};
 
 use crate::Scale;
