@@ -41,6 +41,11 @@ load *ARGS:
 crash *ARGS:
     cargo nextest run --locked --profile ci -E 'test(killed)' {{ARGS}}
 
+# Kills the host under load at random moments and checks what it left; `just kills --rounds 100`.
+kills *ARGS:
+    cargo build --locked --bin scrollback
+    cargo run --locked --example crash -- {{ARGS}}
+
 # Cuts the power under the store, 50 times, and under sled without fdatasync, which must lose. Needs root.
 powercut *ARGS:
     cargo run --locked --release --example powercut -- {{ARGS}}

@@ -20,12 +20,12 @@ use serde_json::json;
 use super::chat::{ChatActor, ChatMessage};
 use super::connection::Caller;
 use super::envelope;
-use super::session::{SessionActor, SessionMessage};
+use super::session::{SessionActor, SessionMessage, reject_lost};
 use super::shared::Shared;
 use super::writer::{Lane, Lost, Place};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, Origin, RowOp, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, Origin, RowOp, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::catalogue::{self, CatalogueRow};
 use crate::projections::chat::ChatFold;
@@ -37,6 +37,8 @@ use crate::projections::{FoldFault, mirror, summary};
 /// When a channel's fold is saved: after this many events, or bytes of actions.
 const CHECKPOINT_EVENTS: u64 = 2_000;
 const CHECKPOINT_BYTES: u64 = 256 * 1024;
+/// Checkpoints of a channel that are kept stand at least this many numbers apart, but for the two newest.
+const CHECKPOINTS_APART: ServerSeq = 10_000;
 
 /// Who causes what is recorded, when, and through which client action.
 #[derive(Clone)]
@@ -108,6 +110,10 @@ pub struct ChatCell {
     used: Vec<(u8, String)>,
     /// Batches on their way.
     on_the_way: usize,
+    /// Messages from the session that the chat has not handled yet.
+    pub unread: usize,
+    /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.
+    pub is_gone: bool,
     /// When the chat was last used.
     pub last_used: Instant,
 }
@@ -123,6 +129,8 @@ impl ChatCell {
             unsaved,
             used: Vec::new(),
             on_the_way: 0,
+            unread: 0,
+            is_gone: false,
             last_used: Instant::now(),
         }
     }
@@ -211,16 +219,6 @@ impl SessionCore {
         }
     }
 
-    /// Takes over what was read from the log after a loss, in the lane's next generation.
-    pub fn reload(&mut self, fold: SessionFold, unsaved: Unsaved, listed: Option<CatalogueRow>) {
-        self.fold = fold;
-        self.unsaved = unsaved;
-        self.listed = listed;
-        self.chats.clear();
-        self.dispatched.clear();
-        self.lane.reopen();
-    }
-
     /// Begins to record one decision.
     pub fn record(&mut self, by: By) -> Recording<'_> {
         Recording {
@@ -253,14 +251,14 @@ impl SessionCore {
     pub fn save(&mut self) {
         self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
-        self.lane.append(checkpoint(self.id, value));
+        self.lane.append(checkpoint(self.shared.store.as_ref(), self.id, value));
     }
 
     /// Saves a chat's fold as it is now.
     pub fn save_chat(&self, chat: &mut ChatCell) {
         chat.unsaved = Unsaved::default();
         let value = Bytes::from(chat.fold.to_checkpoint());
-        self.lane.append(checkpoint(chat.id, value));
+        self.lane.append(checkpoint(self.shared.store.as_ref(), chat.id, value));
     }
 
     /// Whether all that was recorded is on disk.
@@ -279,10 +277,26 @@ impl SessionCore {
     }
 }
 
-/// The batch that saves a channel's fold as it is at this place of the line.
-pub fn checkpoint(channel: ChannelId, value: Bytes) -> Batch {
-    let row = RowOp::PutKeyedByLast { table: Table::Checkpoint, key: rows::channel_key(channel), channel, value };
-    Batch { events: Vec::new(), rows: vec![row] }
+/// The batch that saves a channel's fold as it is at this place of the line. A checkpoint that stands close behind another
+/// goes when a newer one is written, so that a chat which often falls asleep does not collect them.
+pub fn checkpoint(store: &dyn Store, channel: ChannelId, value: Bytes) -> Batch {
+    let mut rows = Vec::with_capacity(2);
+    // A checkpoint may be deleted at any time: one that cannot be looked up just stays.
+    if let Ok(Some(key)) = superfluous(store, channel) {
+        rows.push(RowOp::Delete { table: Table::Checkpoint, key });
+    }
+    rows.push(RowOp::PutKeyedByLast { table: Table::Checkpoint, key: rows::channel_key(channel), channel, value });
+    Batch { events: Vec::new(), rows }
+}
+
+/// The key of the channel's newest checkpoint, when the one before it is near.
+fn superfluous(store: &dyn Store, channel: ChannelId) -> Result<Option<Vec<u8>>, LogFault> {
+    let prefix = rows::channel_key(channel);
+    let last_before = |upto| store.last_row(Table::Checkpoint, &prefix, &rows::numbered_key(channel, upto));
+    let Some((key, _)) = last_before(ServerSeq::MAX)? else { return Ok(None) };
+    let Some(newest) = rows::number_of_key(&key).filter(|seq| *seq > 0) else { return Ok(None) };
+    let older = last_before(newest - 1)?.and_then(|(key, _)| rows::number_of_key(&key));
+    Ok(older.filter(|older| newest - older < CHECKPOINTS_APART).map(|_| key))
 }
 
 /// One decision being recorded: each event is applied to its fold as it is added, and [`Recording::finish`] queues them all
@@ -447,24 +461,24 @@ impl Recording<'_> {
         if let Some((cell, address)) = chat {
             if cell.unsaved.is_due() {
                 cell.unsaved = Unsaved::default();
-                chat_checkpoint = Some(checkpoint(cell.id, Bytes::from(cell.fold.to_checkpoint())));
+                chat_checkpoint = Some({
+                    let value = Bytes::from(cell.fold.to_checkpoint());
+                    checkpoint(self.core.shared.store.as_ref(), cell.id, value)
+                });
             }
             cell.on_the_way += 1;
             told = Some(address.clone());
         }
         let weight = self.batch.weight();
         let after = After {
-            weight,
-            ended: self.ended,
-            used: self.used,
             notes: std::mem::take(&mut self.notes),
             client: self.by.client.take(),
-            chat: told,
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
             shared: Arc::clone(&self.core.shared),
-            on_the_way: Arc::clone(&self.core.on_the_way),
         };
+        let on_the_way = Arc::clone(&self.core.on_the_way);
+        let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
         self.core.lane.append(batch);
@@ -472,6 +486,12 @@ impl Recording<'_> {
             self.core.lane.append(batch);
         }
         self.core.lane.release(None, Box::new(move |place| after.run(place)));
+        self.core.lane.release_on_disk(Box::new(move |place| {
+            on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(chat) = told.filter(|_| place.is_ok()) {
+                chat.do_send(durable);
+            }
+        }));
         weight
     }
 
@@ -506,43 +526,30 @@ impl SessionCore {
     fn save_after(&mut self, batch: &mut Batch) {
         self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
-        batch.rows.extend(checkpoint(self.id, value).rows);
+        batch.rows.extend(checkpoint(self.shared.store.as_ref(), self.id, value).rows);
     }
 }
 
-/// What follows a batch, once it is durable or lost.
+/// What follows a batch, once it may be shown or is lost.
 struct After {
-    weight: usize,
-    ended: u64,
-    used: usize,
     notes: Vec<bytestring::ByteString>,
     client: Option<ClientAction>,
-    chat: Option<Addr<ChatActor>>,
     session: Addr<SessionActor>,
     generation: u64,
     shared: Arc<Shared>,
-    on_the_way: Arc<AtomicUsize>,
 }
 
 impl After {
     fn run(self, place: Result<Place, Lost>) {
-        self.on_the_way.fetch_sub(1, Ordering::AcqRel);
         match place {
             Ok(_) => {
                 for note in &self.notes {
                     self.shared.hub.notify(&Channel::root(), note);
                 }
-                if let Some(chat) = self.chat {
-                    chat.do_send(ChatMessage::Durable { weight: self.weight, ended: self.ended, used: self.used });
-                }
             }
             Err(lost) => {
                 if let Some(client) = &self.client {
-                    let reason = format!("log-unavailable: {}", lost.0);
-                    let seq = self.shared.store.tail();
-                    let alias = client.alias.as_str();
-                    let frame = envelope::rejection(alias, seq, &client.origin(), &client.sent, &reason);
-                    client.caller.connection.send(frame);
+                    reject_lost(client, &lost);
                 }
                 self.session.do_send(SessionMessage::Lost { generation: self.generation });
             }

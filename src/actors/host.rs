@@ -218,7 +218,8 @@ impl Host {
         }
         let started = Instant::now();
         while started.elapsed() < RECOVERY_WAIT {
-            self.shared.writer.barrier().await;
+            // Where it fails, the running turns are still in the store, and it is tried again.
+            let _ = self.shared.writer.barrier().await;
             if self.running()?.is_empty() {
                 break;
             }

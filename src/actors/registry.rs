@@ -5,6 +5,7 @@
 //! actor whose mailbox is closed (it panicked) is replaced by one that is read from the log.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use actix::{Actor, Addr, Arbiter, ArbiterHandle};
@@ -39,7 +40,21 @@ pub struct Resolved {
 
 struct Awake {
     addr: Addr<SessionActor>,
+    /// Messages that were sent to it and that it has not handled.
+    unread: Arc<AtomicUsize>,
     listing: Option<Listing>,
+}
+
+impl Awake {
+    /// Sends where there is room; returns a message that could not be sent.
+    fn send(&self, message: SessionMessage) -> Option<SessionMessage> {
+        self.unread.fetch_add(1, Ordering::AcqRel);
+        let refused = try_send(&self.addr, message);
+        if refused.is_some() {
+            self.unread.fetch_sub(1, Ordering::AcqRel);
+        }
+        refused
+    }
 }
 
 /// Which chats a session has now.
@@ -216,8 +231,8 @@ impl Registry {
     pub fn create(&self, id: ChannelId, boot: Boot) {
         let Some(shared) = self.shared() else { return };
         let mut table = self.table();
-        let addr = self.start(&shared, id, boot);
-        table.awake.insert(id, Awake { addr, listing: None });
+        let awake = self.start(&shared, id, boot);
+        table.awake.insert(id, awake);
     }
 
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
@@ -226,15 +241,11 @@ impl Registry {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
-            let addr = match table.awake.get(&session).filter(|awake| awake.addr.connected()) {
-                Some(awake) => awake.addr.clone(),
-                None => {
-                    let addr = self.start(&shared, session, Boot::Load);
-                    table.awake.insert(session, Awake { addr: addr.clone(), listing: None });
-                    addr
-                }
-            };
-            try_send(&addr, message)
+            if !table.awake.get(&session).is_some_and(|awake| awake.addr.connected()) {
+                let awake = self.start(&shared, session, Boot::Load);
+                table.awake.insert(session, awake);
+            }
+            table.awake.get(&session).and_then(|awake| awake.send(message))
         };
         if let Some(message) = refused {
             message.refuse_busy(&shared);
@@ -245,14 +256,17 @@ impl Registry {
     pub fn send_if_awake(&self, session: ChannelId, message: SessionMessage) {
         let table = self.table();
         if let Some(awake) = table.awake.get(&session) {
-            let _ = try_send(&awake.addr, message);
+            let _ = awake.send(message);
         }
     }
 
-    /// Lets a session go to sleep: it is no longer awake, and gets `last` behind everything that was sent to it.
+    /// Lets a session go to sleep: it is no longer awake, and gets `last`. One that was sent something meanwhile stays awake.
     pub fn sleep(&self, session: ChannelId, addr: &Addr<SessionActor>, last: SessionMessage) {
         let mut table = self.table();
-        if table.awake.get(&session).is_some_and(|awake| awake.addr == *addr) {
+        if let Some(awake) = table.awake.get(&session).filter(|awake| awake.addr == *addr) {
+            if awake.unread.load(Ordering::Acquire) > 0 {
+                return;
+            }
             table.awake.remove(&session);
         }
         addr.do_send(last);
@@ -272,13 +286,18 @@ impl Registry {
         self.table().awake.len()
     }
 
-    fn start(&self, shared: &Arc<Shared>, id: ChannelId, boot: Boot) -> Addr<SessionActor> {
+    fn start(&self, shared: &Arc<Shared>, id: ChannelId, boot: Boot) -> Awake {
         let shared = Arc::clone(shared);
+        let unread = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&unread);
         let at = usize::try_from(id.0).unwrap_or(0) % self.arbiters.len().max(1);
-        match self.arbiters.get(at) {
-            Some(arbiter) => SessionActor::start_in_arbiter(arbiter, move |_| SessionActor::new(id, boot, shared)),
-            None => SessionActor::new(id, boot, shared).start(),
-        }
+        let addr = match self.arbiters.get(at) {
+            Some(arbiter) => {
+                SessionActor::start_in_arbiter(arbiter, move |_| SessionActor::new(id, boot, counted, shared))
+            }
+            None => SessionActor::new(id, boot, counted, shared).start(),
+        };
+        Awake { addr, unread, listing: None }
     }
 
     /// Ends the threads of the sessions.

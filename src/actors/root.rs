@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use actix::{Actor, ActorContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
 use ahp_types::actions::{RootActiveSessionsChangedAction, RootAgentsChangedAction, StateAction};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ConfigPropertySchema, ConfigSchema, RootConfigState, RootState};
@@ -15,13 +15,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::command::{Refusal, RefusalKind};
 use super::connection::{Caller, Subscription};
 use super::core::{ClientAction, Unsaved, checkpoint};
-use super::envelope;
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
-use super::session::reject_at;
+use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::{self, ChannelKind};
@@ -36,6 +34,9 @@ use crate::projections::{FoldFault, catalogue};
 pub const DEFERRED_TITLES: &str = "deferredTitleGeneration";
 /// The key of the root's `_meta` that says what AHP has no field for, by provider.
 pub const AGENT_EXTRAS: &str = "scrollback.agents";
+
+/// The lane of what is remembered of clients; no channel has this number.
+const CLIENTS_LANE: ChannelId = ChannelId(u64::MAX);
 
 /// What the root is told.
 #[derive(Message)]
@@ -73,8 +74,6 @@ pub struct RootActor {
     fold: RootFold,
     lane: Lane,
     unsaved: Unsaved,
-    /// A count of sessions was lost: it is made anew with the next one.
-    recount: bool,
 }
 
 impl RootActor {
@@ -86,24 +85,21 @@ impl RootActor {
         let lane = shared.writer.lane(ChannelId::ROOT);
         let read = replay::fold::<RootFold>(shared.store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true)?;
         let sessions = i64::try_from(catalogue::count(shared.store.as_ref())?).unwrap_or(i64::MAX);
-        let mut root = match read {
-            Some(at) => {
-                let unsaved = Unsaved::after_replay(at.since_checkpoint);
-                Self { shared, fold: at.fold, lane, unsaved, recount: false }
-            }
-            None => Self::begin(shared, lane),
-        };
+        let begins = read.is_none();
+        let unsaved = read.as_ref().map_or_else(Unsaved::default, |at| Unsaved::after_replay(at.since_checkpoint));
+        let fold = read.map_or_else(|| RootFold::new(first_state(&shared.agents)), |at| at.fold);
+        let mut root = Self { shared, fold, lane, unsaved };
+        if begins {
+            root.begin();
+        }
         root.bring_up_to_date(sessions);
         root.note_configuration();
         Ok(root)
     }
 
-    fn begin(shared: Arc<Shared>, lane: Lane) -> Self {
-        let fold = RootFold::new(first_state(&shared.agents));
-        let mut root = Self { shared, fold, lane, unsaved: Unsaved::default(), recount: false };
-        let fact = Fact::RootCreated { state: Box::new(root.fold.state.clone()) };
-        root.append(Kind::Host, fact.bytes());
-        root
+    fn begin(&mut self) {
+        let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
+        self.append(Kind::Host, fact.bytes());
     }
 
     /// Appends what differs between the log and this start: the agents, and the number of sessions.
@@ -119,8 +115,7 @@ impl RootActor {
             self.fold.state.meta = want.meta;
             let values = self.fold.state.config.take().map(|config| config.values).unwrap_or_default();
             self.fold.state.config = want.config.map(|config| RootConfigState { values, ..config });
-            let fact = Fact::RootCreated { state: Box::new(self.fold.state.clone()) };
-            self.append(Kind::Host, fact.bytes());
+            self.begin();
         }
         if self.fold.state.active_sessions != Some(sessions) {
             self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
@@ -146,26 +141,12 @@ impl RootActor {
             Kind::Host => catalogue::register(&Channel::root(), ChannelId::ROOT, ChannelKind::Root, ChannelId(0)),
             Kind::Action => Vec::new(),
         };
-        self.append_with(kind, action, rows);
-    }
-
-    fn append_with(&mut self, kind: Kind, action: Bytes, rows: Vec<RowOp>) {
-        let event = NewEvent {
-            channel: Channel::root(),
-            channel_id: ChannelId::ROOT,
-            kind,
-            at: self.shared.clock.now(),
-            principal: Arc::from("host"),
-            origin: None,
-            about: None,
-            action,
-        };
-        self.append_event(event, rows);
-        self.lane.release(None, self.when_lost());
+        let event = self.event(kind, action);
+        self.queue(event, rows);
     }
 
     /// Queues an event that the fold holds already, and the fold itself where it is time to save it.
-    fn append_event(&mut self, event: NewEvent, rows: Vec<RowOp>) {
+    fn queue(&mut self, event: NewEvent, rows: Vec<RowOp>) {
         self.unsaved.add(event.action.len());
         self.lane.append(Batch { events: vec![event], rows });
         if self.unsaved.is_due() {
@@ -175,36 +156,42 @@ impl RootActor {
 
     fn save(&mut self) {
         self.unsaved = Unsaved::default();
-        self.lane.append(checkpoint(ChannelId::ROOT, Bytes::from(self.fold.to_checkpoint())));
+        self.lane.append(checkpoint(
+            self.shared.store.as_ref(),
+            ChannelId::ROOT,
+            Bytes::from(self.fold.to_checkpoint()),
+        ));
     }
 
-    /// Tells this actor when what it queued before is lost.
-    fn when_lost(&self) -> super::writer::Release {
-        let shared = Arc::clone(&self.shared);
-        let generation = self.lane.generation();
-        Box::new(move |place| {
-            if let (Err(_), Some(root)) = (place, shared.root.get()) {
-                root.do_send(RootMessage::Lost { generation });
-            }
-        })
+    fn event(&self, kind: Kind, action: Bytes) -> NewEvent {
+        NewEvent {
+            channel: Channel::root(),
+            channel_id: ChannelId::ROOT,
+            kind,
+            at: self.shared.clock.now(),
+            principal: Arc::from("host"),
+            origin: None,
+            about: None,
+            action,
+        }
     }
 
     fn dispatch(&mut self, client: ClientAction, action: Action) {
         let StateAction::RootConfigChanged(change) = &action.decoded else {
             let rejection = super::session::not_for_this_channel(&action.bytes, "the root channel");
-            return self.refuse(client, rejection);
+            return reject(&self.lane, client, rejection);
         };
         if let Some(value) = change.config.get(DEFERRED_TITLES).filter(|value| !value.is_boolean()) {
             let text = format!("{DEFERRED_TITLES} is true or false, not {value}");
-            return self.refuse(client, Rejection::new(Code::Malformed, text));
+            return reject(&self.lane, client, Rejection::new(Code::Malformed, text));
         }
         if self.is_resent(&client) {
-            return self.echo(client);
+            return echo(&self.lane, client);
         }
         let values = self.fold.state.config.as_ref().map(|config| &config.values);
         let same = |(key, value): (&String, &Value)| values.and_then(|values| values.get(key)) == Some(value);
         if change.replace != Some(true) && change.config.iter().all(same) {
-            return self.echo(client);
+            return echo(&self.lane, client);
         }
         self.fold.apply(&action);
         self.note_configuration();
@@ -225,51 +212,37 @@ impl RootActor {
         let value = Bytes::copy_from_slice(&client.caller.connection.id.to_be_bytes());
         let key = client.fingerprint.to_vec();
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
-        self.append_event(event, vec![row]);
+        self.queue(event, vec![row]);
         let shared = Arc::clone(&self.shared);
+        let generation = self.lane.generation();
         self.lane.release(
             None,
             Box::new(move |place| {
                 let Err(lost) = place else { return };
-                let rejection = Rejection::new(Code::LogUnavailable, lost.0.to_string());
-                reject_at(&client, shared.store.tail(), &rejection);
+                reject_lost(&client, &lost);
+                if let Some(root) = shared.root.get() {
+                    root.do_send(RootMessage::Lost { generation });
+                }
             }),
         );
-        self.lane.release(None, self.when_lost());
     }
 
-    fn remember(&mut self, client_id: String, client: Value) {
+    fn remember(&self, client_id: String, client: Value) {
         let row = RowOp::Put {
             table: Table::Client,
             key: client_id.as_bytes().to_vec(),
             value: Bytes::from(client.to_string()),
         };
-        self.append_with(Kind::Host, Fact::Client { client_id, client }.bytes(), vec![row]);
+        // A lane of its own: nothing rests on it, so that a client which cannot be remembered is served all the same.
+        let lane = self.shared.writer.lane(CLIENTS_LANE);
+        let event = self.event(Kind::Host, Fact::Client { client_id, client }.bytes());
+        lane.append(Batch { events: vec![event], rows: vec![row] });
     }
 
     fn is_resent(&self, client: &ClientAction) -> bool {
         let row = self.shared.store.get(Table::Dispatched, &client.fingerprint).ok().flatten();
         let at = row.and_then(|value| rows::leading_number(value.get(8..)?));
         at.is_some_and(|connection| connection != client.caller.connection.id)
-    }
-
-    fn refuse(&self, client: ClientAction, rejection: Rejection) {
-        let fallback = self.shared.store.tail();
-        self.lane.release(
-            None,
-            Box::new(move |place| reject_at(&client, place.map_or(fallback, |place| place.seq), &rejection)),
-        );
-    }
-
-    fn echo(&self, client: ClientAction) {
-        self.lane.release(
-            None,
-            Box::new(move |place| {
-                let seq = place.map_or(0, |place| place.seq);
-                let frame = envelope::echo(client.alias.as_str(), seq, &client.origin(), &client.sent);
-                client.caller.connection.send(frame);
-            }),
-        );
     }
 
     fn subscribe(&self, caller: &Caller, alias: Channel, then: OnSnapshot) {
@@ -286,40 +259,63 @@ impl RootActor {
                     connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
                 }
                 Err(lost) => {
-                    let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string());
+                    let refusal = refusal_of_lost(&lost);
                     connection.run(Box::new(move |connection| then(connection, Err(refusal))));
                 }
             }),
         );
     }
 
-    /// How many sessions there are after `by` came or went.
-    fn count(&mut self, by: i64) -> i64 {
-        if self.recount
-            && let Ok(count) = catalogue::count(self.shared.store.as_ref())
-        {
-            self.recount = false;
-            return i64::try_from(count).unwrap_or(i64::MAX);
-        }
-        self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0)
+    /// Hears of it when what was appended so far is lost.
+    fn watch(&self, address: Addr<Self>) {
+        let generation = self.lane.generation();
+        self.lane.release(
+            None,
+            Box::new(move |place| {
+                if place.is_err() {
+                    address.do_send(RootMessage::Lost { generation });
+                }
+            }),
+        );
     }
 
-    fn reload(&mut self, generation: u64) {
+    /// A batch was lost: the root is read from the log again, and a moment later what the host has to say of itself is
+    /// said again.
+    fn reload(&mut self, generation: u64, ctx: &mut Context<Self>) {
         if generation != self.lane.generation() {
             return;
         }
-        self.recount = true;
+        if !self.shared.writer.is_settled(ChannelId::ROOT) {
+            let address = ctx.address();
+            let again = move || address.do_send(RootMessage::Lost { generation });
+            return self.shared.writer.when_settled(ChannelId::ROOT, Box::new(again));
+        }
         self.lane.reopen();
-        let store = self.shared.store.as_ref();
-        match replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true) {
-            Ok(Some(at)) => {
-                self.unsaved = Unsaved::after_replay(at.since_checkpoint);
-                self.fold = at.fold;
-            }
+        match self.read() {
+            Ok(Some(fold)) => self.fold = fold,
             Ok(None) => {}
             Err(fault) => tracing::error!(%fault, "the root cannot be read again"),
         }
         self.note_configuration();
+        ctx.run_later(RETRY, Self::say_again);
+    }
+
+    fn read(&self) -> Result<Option<RootFold>, FoldFault> {
+        let store = self.shared.store.as_ref();
+        Ok(replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true)?.map(|at| at.fold))
+    }
+
+    fn say_again(&mut self, ctx: &mut Context<Self>) {
+        match self.read() {
+            Ok(None) => self.begin(),
+            Ok(Some(_)) => {}
+            Err(fault) => return tracing::error!(%fault, "the root cannot be read again"),
+        }
+        match catalogue::count(self.shared.store.as_ref()) {
+            Ok(sessions) => self.bring_up_to_date(i64::try_from(sessions).unwrap_or(i64::MAX)),
+            Err(fault) => tracing::error!(%fault, "the sessions cannot be counted"),
+        }
+        self.watch(ctx.address());
     }
 }
 
@@ -328,6 +324,7 @@ impl Actor for RootActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(4_096);
+        self.watch(ctx.address());
     }
 }
 
@@ -339,13 +336,14 @@ impl Handler<RootMessage> for RootActor {
             RootMessage::Dispatch { client, action } => self.dispatch(client, *action),
             RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
             RootMessage::SessionsChanged { by } => {
-                let sessions = self.count(by);
+                let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
+                self.watch(ctx.address());
             }
+            RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
-            RootMessage::Lost { generation } => self.reload(generation),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {
                     self.save();

@@ -3,11 +3,12 @@
 //! Each session has a lane, a queue of entries that keep their order: batches to append, and releases, which wait until
 //! every batch before them in the lane is on disk. With nothing before it a release leaves at once. Lanes share a commit
 //! by deficit round robin, so a flood in one session delays the others by little. When a commit fails, everything that
-//! its lanes hold in that generation is refused, so nothing decided on a lost fold is ever appended.
+//! its lanes hold in that generation is refused, so nothing decided on a lost fold is ever appended. A fold that is read
+//! anew belongs to a new generation, and is read when nothing of the lane is on its way ([`LogWriter::when_settled`]).
 //!
 //! Used by the session and root actors. Left out on purpose: any knowledge of what an event means.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,9 +46,10 @@ pub struct Place {
     pub channel_seq: ServerSeq,
 }
 
-/// Why what a release waited for was not appended. One text for all who waited.
+/// Why what a release waited for was not appended, and the newest number that was handed over then. One text for all who
+/// waited.
 #[derive(Debug, Clone)]
-pub struct Lost(pub Arc<str>);
+pub struct Lost(pub Arc<str>, pub ServerSeq);
 
 /// What leaves once every batch before it in its lane is durable, or is told that they were lost.
 ///
@@ -56,7 +58,7 @@ pub type Release = Box<dyn FnOnce(Result<Place, Lost>) + Send>;
 
 enum Entry {
     Append(Batch),
-    Release { asks: Option<ChannelId>, release: Release },
+    Release { asks: Option<ChannelId>, on_disk: bool, release: Release },
 }
 
 impl Entry {
@@ -74,9 +76,23 @@ struct Queue {
     deficit: usize,
     /// Entries that the running commit took and has not handed over yet.
     in_commit: usize,
+    /// Batches that were shown and are not on disk yet.
+    ahead: usize,
+    /// Who waits until nothing of the lane is on its way.
+    waiters: Vec<Box<dyn FnOnce() + Send>>,
     /// The newest generation in which a batch was lost, and why.
     lost: Option<(u64, Lost)>,
 }
+
+impl Queue {
+    /// Whether nothing of the lane is on its way to the disk.
+    fn is_settled(&self) -> bool {
+        self.entries.is_empty() && self.in_commit == 0 && self.ahead == 0
+    }
+}
+
+/// Callers that want everything which was shown to be on disk.
+type Barrier = tokio::sync::oneshot::Sender<Result<(), Lost>>;
 
 #[derive(Default)]
 struct State {
@@ -85,8 +101,11 @@ struct State {
     turns: VecDeque<ChannelId>,
     newest: HashMap<ChannelId, ServerSeq>,
     handed_over: ServerSeq,
-    /// Callers that want everything which was shown to be on disk.
-    barriers: Vec<tokio::sync::oneshot::Sender<()>>,
+    /// The generation of the newest lane: generations are the host's, so that a lane which is taken anew has one of its own.
+    generation: u64,
+    barriers: Vec<Barrier>,
+    /// With [`Durability::Interval`]: what was shown could not be written down, and nothing is taken until it is.
+    failing: bool,
     stopping: bool,
 }
 
@@ -129,9 +148,39 @@ impl LogWriter {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The lane of `session`, in its first generation.
+    /// The lane of `session`, in a generation that nothing was lost in.
     pub fn lane(&self, session: ChannelId) -> Lane {
-        Lane { session, generation: 1, shared: Arc::clone(&self.shared) }
+        let mut lane = Lane { session, generation: 0, shared: Arc::clone(&self.shared) };
+        lane.reopen();
+        lane
+    }
+
+    /// Runs `then` once nothing of the session's lane is on its way to the disk: at once, or on the writer's thread. What
+    /// the log says of the session is then all that was decided, and `then` must only hand something over.
+    pub fn when_settled(&self, session: ChannelId, then: Box<dyn FnOnce() + Send>) {
+        let mut state = self.shared.state();
+        match state.lanes.get_mut(&session).filter(|queue| !queue.is_settled()) {
+            Some(queue) => queue.waiters.push(then),
+            None => {
+                drop(state);
+                then();
+            }
+        }
+    }
+
+    /// Whether nothing of the session's lane is on its way to the disk.
+    pub fn is_settled(&self, session: ChannelId) -> bool {
+        self.shared.state().lanes.get(&session).is_none_or(Queue::is_settled)
+    }
+
+    /// How many batches and releases are on their way: in the commit that runs, or waiting for the next one.
+    pub fn queued(&self) -> usize {
+        self.shared.state().lanes.values().map(|queue| queue.entries.len() + queue.in_commit).sum()
+    }
+
+    /// Whether what was shown could not be written down, so that nothing is taken now.
+    pub fn is_failing(&self) -> bool {
+        self.shared.state().failing
     }
 
     /// The newest number that was handed over: what a client that asks now may have seen.
@@ -140,14 +189,18 @@ impl LogWriter {
     }
 
     /// Waits until everything that was handed over is on disk, so that a reader of the store finds it.
-    pub async fn barrier(&self) {
+    ///
+    /// # Errors
+    /// [`Lost`] when it could not be written down now: it is tried again later.
+    pub async fn barrier(&self) -> Result<(), Lost> {
         if self.shared.durability == Durability::Commit {
-            return;
+            return Ok(());
         }
         let (done, wait) = tokio::sync::oneshot::channel();
         self.shared.state().barriers.push(done);
         self.shared.wake.notify_one();
-        let _ = wait.await;
+        // A writer that is gone has written all that it could.
+        wait.await.unwrap_or(Ok(()))
     }
 
     /// Commits what is queued and ends the thread. Nothing can be appended afterwards.
@@ -182,26 +235,39 @@ impl Lane {
             return;
         }
         let mut state = self.shared.state();
-        if state.stopping || self.is_lost(&state).is_some() {
+        if self.is_lost(&state).is_some() {
             return;
+        }
+        if state.stopping {
+            return self.lose_from_now_on(&mut state, "the host is stopping");
         }
         self.queue(&mut state, Entry::Append(batch));
     }
 
-    /// Runs `release` once everything before it is durable. `asks` names the channel whose newest number it wants.
+    /// Runs `release` once everything before it may be shown: once it is durable, or with [`Durability::Interval`] at
+    /// once. `asks` names the channel whose newest number it wants.
     pub fn release(&self, asks: Option<ChannelId>, release: Release) {
+        self.release_at(asks, false, release);
+    }
+
+    /// Runs `release` once everything before it is on disk, also with [`Durability::Interval`]: for who reads the store
+    /// afterwards.
+    pub fn release_on_disk(&self, release: Release) {
+        self.release_at(None, true, release);
+    }
+
+    fn release_at(&self, asks: Option<ChannelId>, on_disk: bool, release: Release) {
         let mut state = self.shared.state();
         if let Some(lost) = self.is_lost(&state) {
             drop(state);
             return release(Err(lost));
         }
-        let waits = state.lanes.get(&self.session).is_some_and(|q| q.in_commit > 0 || !q.entries.is_empty());
+        let waits = state
+            .lanes
+            .get(&self.session)
+            .is_some_and(|q| q.in_commit > 0 || !q.entries.is_empty() || (on_disk && q.ahead > 0));
         if waits {
-            if state.stopping {
-                drop(state);
-                return release(Err(Lost(Arc::from("the host is stopping"))));
-            }
-            return self.queue(&mut state, Entry::Release { asks, release });
+            return self.queue(&mut state, Entry::Release { asks, on_disk, release });
         }
         let place = place(&self.shared, &mut state, asks, ServerSeq::MAX);
         // Held over the hand-over: an append of this lane by another thread must not overtake it.
@@ -210,7 +276,28 @@ impl Lane {
 
     /// The same lane after a loss: what is queued from now on rests on a fold that was read from the log again.
     pub fn reopen(&mut self) {
-        self.generation += 1;
+        let mut state = self.shared.state();
+        state.generation += 1;
+        self.generation = state.generation;
+    }
+
+    /// Takes nothing more in this generation: its fold cannot be trusted. What is queued already is still appended.
+    pub fn close(&self, why: &str) {
+        let mut state = self.shared.state();
+        self.lose_from_now_on(&mut state, why);
+    }
+
+    /// Whether something was lost in this generation, or it was closed.
+    pub fn is_over(&self) -> bool {
+        self.is_lost(&self.shared.state()).is_some()
+    }
+
+    fn lose_from_now_on(&self, state: &mut State, why: &str) {
+        let lost = Lost(Arc::from(why), state.handed_over);
+        let queue = state.lanes.entry(self.session).or_default();
+        if queue.lost.as_ref().is_none_or(|(generation, _)| *generation < self.generation) {
+            queue.lost = Some((self.generation, lost));
+        }
     }
 
     /// The generation that entries of this handle belong to.
@@ -248,7 +335,7 @@ fn run(shared: &Shared) {
             ahead.commit(shared);
         }
         for barrier in barriers {
-            let _ = barrier.send(());
+            let _ = barrier.send(ahead.failing.clone().map_or(Ok(()), Err));
         }
         if stop && shared.state().turns.is_empty() {
             return;
@@ -257,7 +344,7 @@ fn run(shared: &Shared) {
 }
 
 /// Waits for entries, a barrier, a due commit or the stop, and takes what the next commit holds.
-fn next(shared: &Shared, ahead: &Ahead) -> (Taken, Vec<tokio::sync::oneshot::Sender<()>>, bool) {
+fn next(shared: &Shared, ahead: &Ahead) -> (Taken, Vec<Barrier>, bool) {
     let mut state = shared.state();
     while state.turns.is_empty() && state.barriers.is_empty() && !state.stopping {
         match ahead.due_in(shared) {
@@ -302,9 +389,9 @@ fn take(state: &mut State) -> Taken {
 }
 
 fn commit(shared: &Shared, taken: Taken) {
-    let (steps, batches) = split(taken);
+    let (steps, batches) = split(release_first(shared, taken));
     if batches.is_empty() {
-        return hand_over(shared, steps, &[], &[], ServerSeq::MAX);
+        return;
     }
     let started = Instant::now();
     match shared.store.append(&batches) {
@@ -312,12 +399,13 @@ fn commit(shared: &Shared, taken: Taken) {
             histogram!("scrollback_commit_seconds").record(started.elapsed().as_secs_f64());
             count(&batches);
             let before = firsts.first().copied().unwrap_or(1);
-            hand_over(shared, steps, &batches, &firsts, before);
+            hand_over(shared, steps, &batches, &firsts, before, None);
         }
         Err(fault) => {
             counter!("scrollback_commits_failed_total").increment(1);
             tracing::error!(%fault, "an append failed: nothing of it was published");
-            refuse(shared, steps, &Lost(Arc::from(fault.to_string())));
+            let lost = Lost(Arc::from(fault.to_string()), shared.state().handed_over);
+            refuse(shared, steps, &lost, None);
         }
     }
 }
@@ -328,10 +416,31 @@ fn count(batches: &[Batch]) {
     counter!("scrollback_events_total").increment(events as u64);
 }
 
+/// Runs the releases that have nothing of their own lane before them: what they waited for was handed over while they were
+/// queued, and this commit is none of their business.
+fn release_first(shared: &Shared, taken: Taken) -> Taken {
+    let mut with_batch = HashSet::new();
+    let mut rest = Taken::with_capacity(taken.len());
+    for (session, generation, entry) in taken {
+        match entry {
+            Entry::Release { asks, release, .. } if !with_batch.contains(&session) => {
+                let mut state = shared.state();
+                release(place(shared, &mut state, asks, ServerSeq::MAX));
+                done(&mut state, session);
+            }
+            entry => {
+                with_batch.insert(session);
+                rest.push((session, generation, entry));
+            }
+        }
+    }
+    rest
+}
+
 /// A step of a commit: the batch with this index, or a release between batches.
 enum Step {
     Batch(usize),
-    Release { asks: Option<ChannelId>, release: Release },
+    Release { asks: Option<ChannelId>, on_disk: bool, release: Release },
 }
 
 type Steps = Vec<(ChannelId, u64, Step)>;
@@ -345,14 +454,24 @@ fn split(taken: Taken) -> (Steps, Vec<Batch>) {
                 batches.push(batch);
                 (session, generation, Step::Batch(batches.len() - 1))
             }
-            Entry::Release { asks, release } => (session, generation, Step::Release { asks, release }),
+            Entry::Release { asks, on_disk, release } => {
+                (session, generation, Step::Release { asks, on_disk, release })
+            }
         })
         .collect();
     (steps, batches)
 }
 
-/// Publishes batches and runs releases, each at its place. `before` is the first number of this commit.
-fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerSeq], before: ServerSeq) {
+/// Publishes batches and runs releases, each at its place. `before` is the first number of this commit. `later` takes the
+/// releases that wait for the disk, where the batches are not on it yet.
+fn hand_over(
+    shared: &Shared,
+    steps: Steps,
+    batches: &[Batch],
+    firsts: &[ServerSeq],
+    before: ServerSeq,
+    mut later: Option<&mut Vec<Release>>,
+) {
     let mut run: Vec<Envelope> = Vec::new();
     for (session, _, step) in steps {
         match step {
@@ -367,12 +486,18 @@ fn hand_over(shared: &Shared, steps: Steps, batches: &[Batch], firsts: &[ServerS
                 // The number is said, and the lane's count falls, only when the envelopes are with the routers.
                 let mut state = shared.state();
                 state.handed_over = last.unwrap_or(state.handed_over);
+                if let Some(queue) = state.lanes.get_mut(&session).filter(|_| later.is_some()) {
+                    queue.ahead += 1;
+                }
                 done(&mut state, session);
             }
-            Step::Release { asks, release } => {
+            Step::Release { asks, on_disk, release } => {
                 let mut state = shared.state();
                 let place = place(shared, &mut state, asks, before);
-                release(place);
+                match later.as_deref_mut().filter(|_| on_disk) {
+                    Some(later) => later.push(release),
+                    None => release(place),
+                }
                 done(&mut state, session);
             }
         }
@@ -397,7 +522,16 @@ fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec
 fn done(state: &mut State, session: ChannelId) {
     let Some(queue) = state.lanes.get_mut(&session) else { return };
     queue.in_commit = queue.in_commit.saturating_sub(1);
-    if queue.in_commit == 0 && queue.entries.is_empty() && queue.lost.is_none() {
+    settle(state, session);
+}
+
+/// Lets those go on who wait for the lane, once nothing of it is on its way.
+fn settle(state: &mut State, session: ChannelId) {
+    let Some(queue) = state.lanes.get_mut(&session).filter(|queue| queue.is_settled()) else { return };
+    for waiter in std::mem::take(&mut queue.waiters) {
+        waiter();
+    }
+    if queue.lost.is_none() {
         state.lanes.remove(&session);
     }
 }
@@ -413,7 +547,7 @@ fn place(shared: &Shared, state: &mut State, asks: Option<ChannelId>, before: Se
                 let newest = shared
                     .store
                     .last_of(channel, before.saturating_sub(1))
-                    .map_err(|fault| Lost(Arc::from(fault.to_string())))?
+                    .map_err(|fault| Lost(Arc::from(fault.to_string()), state.handed_over))?
                     .unwrap_or(0);
                 state.newest.insert(channel, newest);
                 newest
@@ -425,20 +559,32 @@ fn place(shared: &Shared, state: &mut State, asks: Option<ChannelId>, before: Se
 
 /// After a failed append: the lanes whose batches were in it lose all that they hold in that generation. A release with
 /// no batch of its own lane before it in the commit is not concerned.
-fn refuse(shared: &Shared, steps: Steps, lost: &Lost) {
+fn refuse(shared: &Shared, steps: Steps, lost: &Lost, mut later: Option<&mut Vec<Release>>) {
     let mut refused: Vec<Release> = Vec::new();
+    // What still waits in the lanes stands behind what the commit took of them, also when it is refused.
+    let mut behind: Vec<Release> = Vec::new();
+    let mut lanes: HashMap<ChannelId, u64> = HashMap::new();
+    let mut over = Vec::with_capacity(steps.len());
     for (session, generation, step) in steps {
         let mut state = shared.state();
-        let concerned =
-            state.lanes.get(&session).and_then(|q| q.lost.as_ref()).is_some_and(|(lost_in, _)| *lost_in >= generation);
+        let concerned = lanes.get(&session).is_some_and(|lost_in| *lost_in >= generation);
         match step {
-            Step::Batch(_) => lose(&mut state, session, generation, lost, &mut refused),
+            Step::Batch(_) => {
+                lanes.insert(session, generation);
+                lose(&mut state, session, generation, lost, &mut behind);
+            }
             Step::Release { release, .. } if concerned => refused.push(release),
-            Step::Release { asks, release } => release(place(shared, &mut state, asks, ServerSeq::MAX)),
+            Step::Release { asks, on_disk, release } => match later.as_deref_mut().filter(|_| on_disk) {
+                Some(later) => later.push(release),
+                None => release(place(shared, &mut state, asks, ServerSeq::MAX)),
+            },
         }
-        done(&mut state, session);
+        over.push(session);
     }
-    for release in refused {
+    for session in over {
+        done(&mut shared.state(), session);
+    }
+    for release in refused.into_iter().chain(behind) {
         release(Err(lost.clone()));
     }
 }
@@ -446,7 +592,9 @@ fn refuse(shared: &Shared, steps: Steps, lost: &Lost) {
 /// Marks the generation as lost and takes what the lane still holds of it.
 fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, refused: &mut Vec<Release>) {
     let Some(queue) = state.lanes.get_mut(&session) else { return };
-    queue.lost = Some((generation, lost.clone()));
+    if queue.lost.as_ref().is_none_or(|(lost_in, _)| *lost_in < generation) {
+        queue.lost = Some((generation, lost.clone()));
+    }
     let (of_it, rest): (VecDeque<_>, VecDeque<_>) =
         std::mem::take(&mut queue.entries).into_iter().partition(|(g, _)| *g <= generation);
     queue.entries = rest;
@@ -463,6 +611,10 @@ fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, ref
 #[derive(Default)]
 struct Ahead {
     batches: Vec<Batch>,
+    /// The lanes of the batches.
+    lanes: HashSet<ChannelId>,
+    /// What waits until the batches are on disk, in order.
+    releases: Vec<Release>,
     events: u64,
     since: Option<Instant>,
     /// Why the last commit failed: nothing more is shown until one succeeds.
@@ -473,7 +625,7 @@ impl Ahead {
     fn publish(&mut self, shared: &Shared, taken: Taken) {
         let (steps, batches) = split(taken);
         if let Some(lost) = &self.failing {
-            return refuse(shared, steps, lost);
+            return refuse(shared, steps, lost, Some(&mut self.releases));
         }
         let mut next = shared.store.next_seq() + self.events;
         let before = next;
@@ -486,10 +638,15 @@ impl Ahead {
             })
             .collect();
         self.events += next - before;
-        hand_over(shared, steps, &batches, &firsts, before);
+        let of_batches = steps.iter().filter(|(_, _, step)| matches!(step, Step::Batch(_)));
+        self.lanes.extend(of_batches.map(|(session, _, _)| *session));
+        hand_over(shared, steps, &batches, &firsts, before, Some(&mut self.releases));
         if !batches.is_empty() {
             self.since.get_or_insert_with(Instant::now);
             self.batches.extend(batches);
+        }
+        if self.batches.is_empty() {
+            self.release(shared);
         }
     }
 
@@ -512,14 +669,37 @@ impl Ahead {
         match shared.store.append(&self.batches) {
             Ok(_) => {
                 count(&self.batches);
+                self.release(shared);
                 *self = Self::default();
             }
             Err(fault) => {
                 counter!("scrollback_commits_failed_total").increment(1);
                 tracing::error!(%fault, "what was shown could not be written down: it is tried again");
                 self.since = Some(Instant::now());
-                self.failing = Some(Lost(Arc::from(fault.to_string())));
+                let mut state = shared.state();
+                state.failing = true;
+                self.failing = Some(Lost(Arc::from(fault.to_string()), state.handed_over));
             }
         }
     }
+
+    /// What was shown is on disk: who waited for that goes on.
+    fn release(&mut self, shared: &Shared) {
+        let mut state = shared.state();
+        state.failing = false;
+        let place = Place { seq: state.handed_over, channel_seq: 0 };
+        for release in self.releases.drain(..) {
+            release(Ok(place));
+        }
+        for session in self.lanes.drain() {
+            if let Some(queue) = state.lanes.get_mut(&session) {
+                queue.ahead = 0;
+            }
+            settle(&mut state, session);
+        }
+    }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -34,6 +34,7 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
     let scope = channels.as_ref().map_or(Scope::All, |all| Scope::Channels(all.iter().map(|(_, id)| *id).collect()));
     let reading = Reading::new(scope, filter);
     if !is_live {
+        let _ = admitted.admin.host.writer().barrier().await;
         return Ok(streamed(&admitted.admin, reading, envelopes));
     }
     let watch = channels.map_or(Watch::All, |all| Watch::Channels(all.into_iter().map(|(name, _)| name).collect()));

@@ -89,7 +89,7 @@ impl Streaming {
             self.read_to_the_end(server_sent_events).await?;
         }
         router.watch(&self.connection, watch);
-        admin.host.writer().barrier().await;
+        admin.host.writer().barrier().await.map_err(|_| Over)?;
         self.read_to_the_end(server_sent_events).await?;
         let seen = self.reading.reached();
         self.send_live(seen).await
@@ -173,7 +173,7 @@ impl Streaming {
 
     /// The envelope of a page of older turns, of which the log keeps the range.
     async fn page_of_turns(&self, seq: ServerSeq) -> Result<Option<String>, Over> {
-        self.admin.host.writer().barrier().await;
+        self.admin.host.writer().barrier().await.map_err(|_| Over)?;
         let store = Arc::clone(self.admin.host.store());
         let read = off_thread(move || {
             let record = event_at(&*store, seq)?;

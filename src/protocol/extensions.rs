@@ -26,7 +26,7 @@ pub const NAMES: [&str; 1] = [STATE_AT];
 pub fn state_at(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (channel, at))) = ticket.checked(read(params)) else { return };
     let host = Arc::clone(&peer.app.host);
-    answer_later(ticket, move || {
+    answer_later(peer, ticket, move || {
         let snapshot = host.state_at(&channel, Some(at))?;
         RawValue::from_string(snapshot.json()).map_err(|fault| internal(&fault))
     });

@@ -25,6 +25,7 @@ use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::{Caller, Subscription};
 use crate::actors::envelope::Envelopes;
+use crate::actors::session::refusal_of_lost;
 use crate::events::{Channel, ServerSeq};
 
 /// What `reconnect` asks for.
@@ -162,7 +163,7 @@ impl Reconnect<'_> {
             self.peer.router.subscribe(&self.peer.connection, subscription);
         }
         let host = &self.peer.app.host;
-        host.writer().barrier().await;
+        host.writer().barrier().await.map_err(|lost| refusal_of_lost(&lost))?;
         let upto = host.store().tail();
         let replays = self.read(found.clone(), upto).await?;
         let outcomes = found.into_iter().zip(replays).map(|(missed, replay)| match (missed, replay) {

@@ -21,12 +21,14 @@ const MAX_PAGE: u64 = 1_000;
 pub fn list(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (limit, cursor))) = ticket.checked(read_page(params)) else { return };
     let host = Arc::clone(&peer.app.host);
-    answer_later(ticket, move || host.list_sessions(limit, cursor.as_deref()));
+    answer_later(peer, ticket, move || host.list_sessions(limit, cursor.as_deref()));
 }
 
-/// Answers with what `read` gives, which may take its time.
-pub fn answer_later(ticket: Ticket, read: impl FnOnce() -> Answer + Send + 'static) {
+/// Answers with what `read` finds in the store, which may take its time: all that was shown so far, where the disk takes it.
+pub fn answer_later(peer: &Peer, ticket: Ticket, read: impl FnOnce() -> Answer + Send + 'static) {
+    let host = Arc::clone(&peer.app.host);
     actix_rt::spawn(async move {
+        let _ = host.writer().barrier().await;
         let answer = actix_web::web::block(read).await;
         ticket.answer(answer.unwrap_or_else(|fault| Err(internal(&fault))));
     });

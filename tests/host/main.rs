@@ -3,5 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod actors;
+#[path = "../command/mod.rs"]
+mod command;
 mod conversation;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod disk;
+mod durability;
 mod harness;
+mod killed;
+mod slow;

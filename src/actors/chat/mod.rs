@@ -30,7 +30,7 @@ use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::host::OnSnapshot;
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, echo, hand_snapshot, reject};
+use super::session::{SessionMessage, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
 use crate::events::Channel;
 use crate::projections::action::Action;
@@ -93,6 +93,19 @@ pub enum ChatMessage {
     Abandon,
     /// For tests.
     Panic,
+}
+
+impl ChatMessage {
+    /// Whether the chat must not fall asleep before it has handled it.
+    fn keeps_awake(&self) -> bool {
+        matches!(
+            self,
+            ChatMessage::Dispatch { .. }
+                | ChatMessage::Subscribe { .. }
+                | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Begin { .. }
+        )
+    }
 }
 
 /// The actor.
@@ -188,8 +201,8 @@ impl ChatActor {
             }
         };
         match verdict {
-            Ok(Verdict::Nothing) => echo(&self.core.borrow(), client),
-            Err(rejection) => reject(&self.core.borrow(), client, rejection),
+            Ok(Verdict::Nothing) => echo(&self.core.borrow().lane, client),
+            Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
                 let by = By {
                     principal: Arc::clone(&client.caller.principal),
@@ -294,6 +307,8 @@ impl Drop for ChatActor {
         if std::thread::panicking()
             && let Ok(core) = self.core.try_borrow()
         {
+            // What it applied last may not be queued: nothing more is decided on these folds.
+            core.lane.close("the chat's actor panicked");
             core.address.do_send(SessionMessage::ChatPanicked);
         }
     }
@@ -303,6 +318,13 @@ impl Handler<ChatMessage> for ChatActor {
     type Result = ();
 
     fn handle(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        if message.keeps_awake() {
+            let mut cell = self.cell.borrow_mut();
+            cell.unread = cell.unread.saturating_sub(1);
+        }
+        if self.cell.borrow().is_gone {
+            return self.serve_gone(message, ctx);
+        }
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
             ChatMessage::Subscribe { caller, alias, turns, then } => self.subscribe(&caller, alias, turns, then),
@@ -331,6 +353,24 @@ impl Handler<ChatMessage> for ChatActor {
 }
 
 impl ChatActor {
+    /// What reaches a chat that was disposed meanwhile.
+    fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
+        match message {
+            ChatMessage::Subscribe { caller, then, .. } => not_there(&self.core.borrow(), &caller, then),
+            ChatMessage::FetchTurns { reply, .. } => {
+                let refusal = no_such_chat(&self.cell.borrow().channel);
+                refuse(&self.core.borrow(), refusal, reply);
+            }
+            ChatMessage::Stop | ChatMessage::Abandon => {
+                self.end_process();
+                self.pending = None;
+                ctx.stop();
+            }
+            // An action for a channel that is not there is ignored.
+            _ => {}
+        }
+    }
+
     fn write_checkpoint_when_idle(&mut self) {
         let idle = self.shared.settings.idle_timeout;
         if self.cell.borrow().can_sleep(idle) {
@@ -346,9 +386,10 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, nothing on its way to the disk, not used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no message, nothing on its way to the disk, not used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
-        self.fold.state.active_turn.is_none() && self.is_settled() && self.last_used.elapsed() >= idle
+        let idles = self.fold.state.active_turn.is_none() && self.unread == 0;
+        idles && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 

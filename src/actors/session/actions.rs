@@ -23,8 +23,8 @@ enum Verdict {
 /// Decides on a client's action for the session's channel, and records it.
 pub fn dispatch(core: &mut SessionCore, client: ClientAction, action: Action) {
     match decide(core, &client, &action) {
-        Ok(Verdict::Nothing) => echo(core, client),
-        Err(rejection) => reject(core, client, rejection),
+        Ok(Verdict::Nothing) => echo(&core.lane, client),
+        Err(rejection) => reject(&core.lane, client, rejection),
         Ok(Verdict::Accept) => {
             let principal = std::sync::Arc::clone(&client.caller.principal);
             let by = By { principal, at: core.shared.clock.now(), client: Some(client) };

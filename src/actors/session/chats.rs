@@ -14,7 +14,7 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
-use super::{SessionActor, no_such_chat, refuse};
+use super::{SessionActor, answer, no_such_chat, refusal_of_lost, refuse, tell};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
@@ -41,7 +41,7 @@ impl SessionActor {
         let uri = Channel::from(command.chat.as_str());
         let own_default = core.borrow().fold.state.default_chat.as_deref() == Some(uri.as_str());
         if own_default && command.source.is_none() {
-            return core.borrow().lane.release(None, Box::new(move |_| reply(Ok(command::null()))));
+            return answer(&core.borrow(), Ok(command::null()), reply);
         }
         if let Err(refusal) = self.check_new_chat(&core.borrow(), &command) {
             return refuse(&core.borrow(), refusal, reply);
@@ -98,19 +98,11 @@ impl SessionActor {
         let chat = self.chat(core, &uri);
         if let (Some(chat), Some(message)) = (&chat, message) {
             let principal = Arc::clone(&caller.principal);
-            chat.do_send(ChatMessage::Begin { message, principal });
+            tell(core, &uri, chat, ChatMessage::Begin { message, principal });
         }
         let shared = Arc::clone(&self.shared);
-        core.borrow().lane.release(
-            None,
-            Box::new(move |place| {
-                shared.registry.settle(uri.as_str());
-                reply(match place {
-                    Ok(_) => Ok(command::null()),
-                    Err(lost) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())),
-                });
-            }),
-        );
+        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(uri.as_str())));
+        answer(&core.borrow(), Ok(command::null()), reply);
     }
 
     fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
@@ -163,6 +155,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             unpause(&mut recording, uri);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
@@ -192,6 +185,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
             recording.finish(None);
@@ -212,7 +206,7 @@ impl SessionActor {
             None,
             Box::new(move |place| {
                 if let Err(lost) = place {
-                    return reply(Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())));
+                    return reply(Err(refusal_of_lost(&lost)));
                 }
                 for channel in &gone {
                     shared.hub.drop_channel(channel);

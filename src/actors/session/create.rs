@@ -16,8 +16,8 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::SessionActor;
-use crate::actors::command::{self, Refusal, RefusalKind, Reply};
+use super::{SessionActor, refusal_of_lost};
+use crate::actors::command::{self, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
 use crate::actors::host::CreateSession;
@@ -138,13 +138,16 @@ impl SessionActor {
         let shared = Arc::clone(&self.shared);
         let summary: Option<SessionSummary> = core.summary().cloned();
         let uri = core.channel.clone();
+        let registry = Arc::clone(&self.shared);
+        core.lane.release_on_disk(Box::new(move |_| {
+            registry.registry.settle(uri.as_str());
+            registry.registry.settle(first.as_str());
+        }));
         core.lane.release(
             None,
             Box::new(move |place| {
-                shared.registry.settle(uri.as_str());
-                shared.registry.settle(first.as_str());
                 if let Err(lost) = place {
-                    return reply(Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())));
+                    return reply(Err(refusal_of_lost(&lost)));
                 }
                 let root = Channel::root();
                 let params = json!({ "channel": root.as_str(), "summary": summary });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, AsyncContext, Context};
 
-use super::SessionActor;
+use super::{MAILBOX, RETRY, SessionActor, SessionMessage};
 use crate::actors::chat::{ChatActor, ChatMessage};
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
 use crate::events::rows::ChannelKind;
@@ -20,9 +20,53 @@ use crate::projections::{FoldFault, catalogue as channels};
 type Read = (Channel, At<SessionFold>, Option<CatalogueRow>);
 
 impl SessionActor {
-    /// Reads the session and takes its folds up. A session that cannot be read stays as it is in the log; its clients are
-    /// told, and the next message tries again.
+    /// Reads the session and takes its folds up, once nothing of it is on its way to the disk. A session that cannot be read
+    /// stays as it is in the log; its clients are told, and the next message tries again.
     pub(super) fn load(&mut self, ctx: &mut Context<Self>) {
+        if self.waiting.is_some() {
+            return;
+        }
+        if self.shared.writer.is_settled(self.id) {
+            return self.take_up(ctx);
+        }
+        self.waiting = Some(Vec::new());
+        let address = ctx.address();
+        self.shared.writer.when_settled(self.id, Box::new(move || address.do_send(SessionMessage::Settled)));
+        ctx.run_later(RETRY, Self::refuse_waiting);
+    }
+
+    /// What the log says of the session is all that was decided: it goes on.
+    pub(super) fn settled(&mut self, ctx: &mut Context<Self>) {
+        let Some(waiting) = self.waiting.take() else { return };
+        self.load(ctx);
+        for message in waiting {
+            self.serve(message, ctx);
+        }
+    }
+
+    /// Keeps a message until the session is read.
+    pub(super) fn keep(&mut self, message: SessionMessage) {
+        if self.shared.writer.is_failing() {
+            return message.refuse_unreadable(&self.shared);
+        }
+        match &mut self.waiting {
+            Some(waiting) if waiting.len() < MAILBOX => waiting.push(message),
+            _ => message.refuse_busy(&self.shared),
+        }
+    }
+
+    /// Nobody waits for a disk that takes nothing.
+    fn refuse_waiting(&mut self, ctx: &mut Context<Self>) {
+        let Some(waiting) = &mut self.waiting else { return };
+        if self.shared.writer.is_failing() {
+            for message in std::mem::take(waiting) {
+                message.refuse_unreadable(&self.shared);
+            }
+        }
+        ctx.run_later(RETRY, Self::refuse_waiting);
+    }
+
+    fn take_up(&mut self, ctx: &mut Context<Self>) {
         match self.read() {
             Ok(Some((channel, at, listed))) => {
                 let unsaved = Unsaved::after_replay(at.since_checkpoint);
@@ -32,8 +76,17 @@ impl SessionActor {
                 }
                 let core = SessionCore::new(self.id, channel, at.fold, unsaved, listed, shared, ctx.address());
                 self.core = Some(Rc::new(RefCell::new(core)));
+                // A disk that took nothing a moment ago is not asked again at once.
+                match std::mem::take(&mut self.was_lost) {
+                    true => drop(ctx.run_later(RETRY, |actor, _| actor.wake_running())),
+                    false => self.wake_running(),
+                }
             }
-            Ok(None) => tracing::debug!(session = self.id.0, "a session without events was asked for"),
+            // A session whose creation was lost: it never was.
+            Ok(None) => {
+                tracing::debug!(session = self.id.0, "a session without events was asked for");
+                self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+            }
             Err(fault) => tracing::error!(%fault, session = self.id.0, "a session cannot be read from the log"),
         }
     }
@@ -50,36 +103,18 @@ impl SessionActor {
     pub(super) fn lost(&mut self, generation: u64, ctx: &mut Context<Self>) {
         let current = self.core.as_ref().map(|core| core.borrow().lane.generation());
         if current == Some(generation) {
+            self.was_lost = true;
             self.reread(ctx);
         }
     }
 
-    /// Reads the folds from the log again, in the lane's next generation, and lets the chats begin anew.
+    /// Reads the folds from the log again, for a new generation of the lane, and lets the chats begin anew.
     pub(super) fn reread(&mut self, ctx: &mut Context<Self>) {
         for (_, chat) in self.chats.drain() {
             chat.do_send(ChatMessage::Abandon);
         }
-        let Some(core) = self.core.clone() else { return };
-        match self.read() {
-            Ok(Some((_, at, listed))) => {
-                if let Some(row) = &listed {
-                    self.shared.registry.list(self.id, row);
-                }
-                let unsaved = Unsaved::after_replay(at.since_checkpoint);
-                core.borrow_mut().reload(at.fold, unsaved, listed);
-                ctx.run_later(super::RETRY, |actor, _| actor.wake_running());
-            }
-            // A session whose creation was lost: it never was.
-            Ok(None) => {
-                self.core = None;
-                self.shared.registry.sleep(self.id, &ctx.address(), super::SessionMessage::Stop);
-            }
-            Err(fault) => {
-                tracing::error!(%fault, session = self.id.0, "a session cannot be read again");
-                core.borrow_mut().lane.reopen();
-                self.core = None;
-            }
-        }
+        self.core = None;
+        self.load(ctx);
     }
 
     /// Wakes the chats whose turns nobody works on, so that these get their endings.

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
@@ -23,13 +23,14 @@ pub use actions::{check_value, not_for_this_channel, title};
 use ahp_types::actions::StateAction;
 
 use super::chat::{ChatActor, ChatMessage};
-use super::command::{Refusal, RefusalKind, Reply};
+use super::command::{Answer, Refusal, RefusalKind, Reply};
 use super::connection::{Caller, Subscription, Window};
 use super::core::{By, ClientAction, SessionCore};
 use super::envelope;
 use super::host::{CreateChat, CreateSession, OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
 use super::shared::Shared;
+use super::writer::{Lane, Lost, Place};
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
@@ -44,8 +45,8 @@ pub enum Boot {
     Load,
 }
 
-/// How long the host waits before it ends turns that a loss interrupted.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long the host waits before it records something of its own again that was lost.
+pub const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What a session is told.
 #[derive(Message)]
@@ -101,6 +102,8 @@ pub enum SessionMessage {
     },
     /// A chat's actor panicked.
     ChatPanicked,
+    /// Nothing of the session is on its way to the disk: it can be read.
+    Settled,
     /// Everything that is to be kept is written down, and the actor ends.
     Stop,
     /// For tests: panic in a handler of this chat.
@@ -110,6 +113,14 @@ pub enum SessionMessage {
 }
 
 impl SessionMessage {
+    /// Whether it was sent through the registry, and not by the session's own parts.
+    pub fn is_from_outside(&self) -> bool {
+        !matches!(
+            self,
+            SessionMessage::Lost { .. } | SessionMessage::ChatPanicked | SessionMessage::Settled | SessionMessage::Stop
+        )
+    }
+
     /// Tells the sender of a message that could not be delivered.
     pub fn refuse_busy(self, shared: &Shared) {
         let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
@@ -145,12 +156,29 @@ pub struct SessionActor {
     core: Option<Rc<RefCell<SessionCore>>>,
     chats: HashMap<Channel, Addr<ChatActor>>,
     last_used: Instant,
+    /// Messages that wait until the session can be read; absent when nothing has to wait.
+    waiting: Option<Vec<SessionMessage>>,
+    /// Whether a batch was lost since the folds were read.
+    was_lost: bool,
+    /// Messages from the registry that were not handled yet.
+    unread: Arc<AtomicUsize>,
 }
 
 impl SessionActor {
-    /// An actor that begins when it is started.
-    pub fn new(id: ChannelId, boot: Boot, shared: Arc<Shared>) -> Self {
-        Self { id, shared, boot: Some(boot), core: None, chats: HashMap::new(), last_used: Instant::now() }
+    /// An actor that begins when it is started. `unread` counts the messages that the registry sent it and that it has not
+    /// handled.
+    pub fn new(id: ChannelId, boot: Boot, unread: Arc<AtomicUsize>, shared: Arc<Shared>) -> Self {
+        Self {
+            id,
+            shared,
+            boot: Some(boot),
+            core: None,
+            chats: HashMap::new(),
+            last_used: Instant::now(),
+            waiting: None,
+            was_lost: false,
+            unread,
+        }
     }
 }
 
@@ -176,6 +204,9 @@ impl Drop for SessionActor {
         self.shared.actors.fetch_sub(1, Ordering::AcqRel);
         // Chats of a session that panicked hold its old folds: they must not go on.
         if std::thread::panicking() {
+            if let Some(core) = self.core.as_ref().and_then(|core| core.try_borrow().ok()) {
+                core.lane.close("the session's actor panicked");
+            }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
             }
@@ -187,19 +218,36 @@ impl Handler<SessionMessage> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
-        self.last_used = Instant::now();
+        if message.is_from_outside() {
+            self.unread.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.serve(message, ctx);
+    }
+}
+
+impl SessionActor {
+    fn serve(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
         match message {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
-            SessionMessage::ChatPanicked => return self.reread(ctx),
+            SessionMessage::ChatPanicked => return self.panicked(ctx),
+            SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
         }
+        self.last_used = Instant::now();
+        self.panicked(ctx);
         if self.core.is_none() {
             self.load(ctx);
+        }
+        if self.waiting.is_some() {
+            return self.keep(message);
         }
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        if core.borrow().fold.disposed {
+            return refuse_disposed(&core.borrow(), message);
+        }
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
             SessionMessage::Subscribe { channel, alias, caller, turns, then } => {
@@ -207,7 +255,7 @@ impl Handler<SessionMessage> for SessionActor {
                     return subscribe(&core.borrow(), &caller, alias, then);
                 }
                 match self.chat(&core, &channel) {
-                    Some(chat) => chat.do_send(ChatMessage::Subscribe { caller, alias, turns, then }),
+                    Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe { caller, alias, turns, then }),
                     None => not_there(&core.borrow(), &caller, then),
                 }
             }
@@ -215,7 +263,9 @@ impl Handler<SessionMessage> for SessionActor {
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
-                Some(chat) => chat.do_send(ChatMessage::FetchTurns { caller, cursor, window, reply }),
+                Some(addr) => {
+                    tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply });
+                }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::ClientLeft { client_id, connection } => {
@@ -229,9 +279,34 @@ impl Handler<SessionMessage> for SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. } | SessionMessage::ChatPanicked | SessionMessage::Stop => {}
+            SessionMessage::Lost { .. }
+            | SessionMessage::ChatPanicked
+            | SessionMessage::Settled
+            | SessionMessage::Stop => {}
         }
     }
+}
+
+/// What reaches a session that was disposed meanwhile. An action for a channel that is not there is ignored.
+fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
+    let text = format!("there is no session {}", core.channel);
+    let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
+    match message {
+        SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
+        SessionMessage::CreateChat { reply, .. }
+        | SessionMessage::DisposeChat { reply, .. }
+        | SessionMessage::DisposeSession { reply, .. }
+        | SessionMessage::FetchTurns { reply, .. } => refuse(core, refusal, reply),
+        _ => {}
+    }
+}
+
+/// Sends a chat what it must not miss: it does not fall asleep before it has handled it.
+fn tell(core: &Rc<RefCell<SessionCore>>, chat: &Channel, addr: &Addr<ChatActor>, message: ChatMessage) {
+    if let Some(cell) = core.borrow().chats.get(chat.as_str()) {
+        cell.borrow_mut().unread += 1;
+    }
+    addr.do_send(message);
 }
 
 impl SessionMessage {
@@ -256,7 +331,13 @@ impl SessionMessage {
 
 /// A refusal that rests on what was decided before it.
 pub fn refuse(core: &SessionCore, refusal: Refusal, reply: Reply) {
-    core.lane.release(None, Box::new(move |_| reply(Err(refusal))));
+    answer(core, Err(refusal), reply);
+}
+
+/// An answer that rests on what was decided before it.
+pub fn answer(core: &SessionCore, answer: Answer, reply: Reply) {
+    let of_lost = |lost: Lost| Err(refusal_of_lost(&lost));
+    core.lane.release(None, Box::new(move |place| reply(place.map_or_else(of_lost, |_| answer))));
 }
 
 /// The refusal for a chat that is not there.
@@ -264,35 +345,48 @@ pub fn no_such_chat(chat: &Channel) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}"))
 }
 
-fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
+/// Answers a subscription to a chat that is not there.
+pub fn not_there(core: &SessionCore, caller: &Caller, then: OnSnapshot) {
     let connection = caller.connection.clone();
     let refusal = Refusal::new(RefusalKind::NotFound, "not-found", "there is no such chat");
-    let answer = move |_| connection.run(Box::new(move |connection| then(connection, Err(refusal))));
+    let answer = move |place: Result<Place, Lost>| {
+        let refusal = place.map_or_else(|lost| refusal_of_lost(&lost), |_| refusal);
+        connection.run(Box::new(move |connection| then(connection, Err(refusal))));
+    };
     core.lane.release(None, Box::new(answer));
 }
 
+/// Sends back an action that was lost, or whose outcome rested on something that was.
+pub fn reject_lost(client: &ClientAction, lost: &Lost) {
+    reject_at(client, lost.1, &Rejection::new(Code::LogUnavailable, lost.0.to_string()));
+}
+
+/// The refusal of a command that was lost, or whose outcome rested on something that was.
+pub fn refusal_of_lost(lost: &Lost) -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())
+}
+
 /// Sends a refused action back to its sender, behind what it rests on.
-pub fn reject(core: &SessionCore, client: ClientAction, rejection: Rejection) {
-    let shared = Arc::clone(&core.shared);
-    core.lane.release(
+pub fn reject(lane: &Lane, client: ClientAction, rejection: Rejection) {
+    lane.release(
         None,
         Box::new(move |place| match place {
             Ok(place) => reject_at(&client, place.seq, &rejection),
-            Err(lost) => {
-                let lost = Rejection::new(Code::LogUnavailable, lost.0.to_string());
-                reject_at(&client, shared.store.tail(), &lost);
-            }
+            Err(lost) => reject_lost(&client, &lost),
         }),
     );
 }
 
-/// Sends an accepted action that changes nothing back to its sender alone.
-pub fn echo(core: &SessionCore, client: ClientAction) {
-    core.lane.release(
+/// Sends an accepted action that changes nothing back to its sender alone, behind what that rests on.
+pub fn echo(lane: &Lane, client: ClientAction) {
+    lane.release(
         None,
-        Box::new(move |place| {
-            let seq = place.map_or(0, |place| place.seq);
-            client.caller.connection.send(envelope::echo(client.alias.as_str(), seq, &client.origin(), &client.sent));
+        Box::new(move |place| match place {
+            Ok(place) => {
+                let frame = envelope::echo(client.alias.as_str(), place.seq, &client.origin(), &client.sent);
+                client.caller.connection.send(frame);
+            }
+            Err(lost) => reject_lost(&client, &lost),
         }),
     );
 }
@@ -308,7 +402,7 @@ pub fn hand_snapshot(
 ) {
     let (caller, alias, then) = subscriber;
     let connection = caller.connection.clone();
-    let release = move |place: Result<super::writer::Place, super::writer::Lost>| match place {
+    let release = move |place: Result<Place, Lost>| match place {
         Ok(place) => {
             let from_seq = place.channel_seq;
             let subscription = Subscription { channel, alias: alias.clone(), from_seq, window };
@@ -316,7 +410,7 @@ pub fn hand_snapshot(
             connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
         }
         Err(lost) => {
-            let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string());
+            let refusal = refusal_of_lost(&lost);
             connection.run(Box::new(move |connection| then(connection, Err(refusal))));
         }
     };
@@ -346,11 +440,11 @@ impl SessionActor {
     fn dispatch(&mut self, core: &Rc<RefCell<SessionCore>>, channel: Channel, client: ClientAction, action: Action) {
         let resent = core.borrow().is_resent(&client);
         match resent {
-            Ok(true) => return echo(&core.borrow(), client),
+            Ok(true) => return echo(&core.borrow().lane, client),
             Ok(false) => {}
             Err(fault) => {
                 let rejection = Rejection::new(Code::LogUnavailable, fault.to_string());
-                return reject(&core.borrow(), client, rejection);
+                return reject(&core.borrow().lane, client, rejection);
             }
         }
         if channel == core.borrow().channel {
@@ -361,8 +455,9 @@ impl SessionActor {
             }
             return;
         }
-        if let Some(chat) = self.chat(core, &channel) {
-            chat.do_send(ChatMessage::Dispatch { client, action: Box::new(action) });
+        match self.chat(core, &channel) {
+            Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action: Box::new(action) }),
+            None => tracing::debug!(%channel, "an action for a chat that is gone"),
         }
     }
 
@@ -376,9 +471,21 @@ impl SessionActor {
         By { principal: Arc::clone(&caller.principal), at: self.shared.clock.now(), client: None }
     }
 
+    /// Reads everything again where a chat has panicked: what it left of the folds is not what the log says.
+    fn panicked(&mut self, ctx: &mut Context<Self>) {
+        if self.core.as_ref().is_some_and(|core| core.borrow().lane.is_over()) {
+            self.reread(ctx);
+        }
+    }
+
     fn doze(&mut self, ctx: &mut Context<Self>) {
-        let Some(core) = self.core.clone() else { return };
         let idle = self.shared.settings.idle_timeout;
+        let Some(core) = self.core.clone() else {
+            if self.waiting.is_none() && self.last_used.elapsed() >= idle {
+                self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+            }
+            return;
+        };
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Doze);
         }

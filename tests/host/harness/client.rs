@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async};
 
 use super::PATIENCE;
 
@@ -42,6 +42,12 @@ impl Client {
     /// A socket, without a handshake.
     pub async fn connect(address: SocketAddr) -> Self {
         let (socket, _) = connect_async(format!("ws://{address}/")).await.unwrap();
+        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
+    }
+
+    /// The same over a connection that stands.
+    pub async fn connect_over(address: SocketAddr, stream: TcpStream) -> Self {
+        let (socket, _) = client_async(format!("ws://{address}/"), MaybeTlsStream::Plain(stream)).await.unwrap();
         Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
     }
 
@@ -145,6 +151,12 @@ impl Client {
         self.envelope(|envelope| envelope["origin"]["clientSeq"] == json!(client_seq)).await
     }
 
+    /// The echo of another client's action, as this one hears it.
+    pub async fn echo_of(&mut self, client: &str, client_seq: i64) -> Value {
+        let origin = json!({ "clientId": client, "clientSeq": client_seq });
+        self.envelope(|envelope| envelope["origin"] == origin).await
+    }
+
     /// Reads on to the end of a turn; returns every envelope of it.
     pub async fn until_ended(&mut self, turn: &str) -> Vec<Value> {
         self.until(|envelope| is_ending(&envelope["action"]) && envelope["action"]["turnId"] == json!(turn)).await
@@ -161,11 +173,14 @@ impl Client {
         drop(self.socket);
     }
 
-    /// The close code and reason with which the host ended the connection.
-    pub async fn closed(&mut self) -> (u16, String) {
+    /// Reads on until the host closes the connection: what came before, and the code and reason of the close. A message
+    /// that was cut off by the close is left out.
+    pub async fn read_until_closed(&mut self) -> (Vec<Value>, (u16, String)) {
+        let mut read = Vec::from_iter(self.waiting.drain(..));
         loop {
             match timeout(PATIENCE, self.socket.next()).await.expect("the socket stayed open") {
-                Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
+                Some(Ok(Message::Text(text))) => read.push(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Close(Some(frame)))) => return (read, (frame.code.into(), frame.reason.to_string())),
                 Some(Ok(_)) => {}
                 other => panic!("the socket ended without a close frame: {other:?}"),
             }

@@ -1,6 +1,7 @@
 //! A host on its own thread and port, over any store.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,10 +11,12 @@ use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::agents;
 use scrollback::clock::Clock;
-use scrollback::events::Store;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
+
+use serde_json::Value;
 
 use super::Client;
 
@@ -96,6 +99,21 @@ impl TestHost {
         let mut client = Client::connect(self.address).await;
         client.initialize(id, &["ahp-root://"]).await;
         client
+    }
+
+    /// Stops the host in order, and shows all actions of its log.
+    pub fn stop_and_scan(self, look: impl FnOnce(&[Value])) {
+        let store = Arc::clone(self.host.store());
+        self.stop();
+        let mut actions = Vec::new();
+        let mut visit = |record: Record| {
+            if record.kind == Kind::Action {
+                actions.push(serde_json::from_slice(&record.action).unwrap());
+            }
+            ControlFlow::Continue(())
+        };
+        store.scan(0, ServerSeq::MAX, &mut visit).unwrap();
+        look(&actions);
     }
 
     /// Stops the host in order.

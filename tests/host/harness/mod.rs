@@ -1,12 +1,25 @@
 //! A host in this process, and two clients of it: raw frames, and the official library.
 
+mod agent;
 mod client;
 mod host;
 
+pub use agent::RecordingAgent;
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost};
 
 use std::time::Duration;
+
+/// Waits until `holds`; it is asked again and again.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let mut often = tokio::time::interval(Duration::from_millis(1));
+    let waited = async {
+        while !holds() {
+            often.tick().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, waited).await.is_ok(), "never: {what}");
+}
 
 /// What every wait in these tests may take at most. Nothing is ever waited for by its time.
 pub const PATIENCE: Duration = Duration::from_secs(30);

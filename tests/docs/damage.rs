@@ -1,0 +1,101 @@
+//! What the page for operators says of damaged directories is what the program says.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::command::{self, Host, run, scrollback};
+use super::pages::{page, words};
+
+/// A data directory with some events, closed in order.
+fn directory(home: &Path, name: &str, events: u64) -> PathBuf {
+    let path = home.join(name);
+    fs::rename(command::filled(home, events), &path).unwrap();
+    path
+}
+
+/// What `serve` says of `data`, which it must refuse with one line.
+fn said(home: &Path, data: &Path) -> String {
+    let ran = run(home, &["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
+    // The engine may say something of its own before.
+    let line = ran.err.lines().last().unwrap_or_default().to_owned();
+    assert!(line.contains(data.to_str().unwrap()), "{ran:?}");
+    line
+}
+
+/// Each line of the table, made by doing that to a directory.
+fn lines(home: &Path) -> Vec<(&'static str, String)> {
+    let at = |name: &str| directory(home, name, 5);
+    let mut lines = Vec::new();
+
+    let held = at("held");
+    let host = Host::start(home, &held, &[]);
+    lines.push(("is in use by", said(home, &held)));
+    drop(host);
+
+    let foreign = home.join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("letter.txt"), "hello").unwrap();
+    lines.push(("is not a Scrollback data directory", said(home, &foreign)));
+
+    let newer = at("newer");
+    fs::write(newer.join("FORMAT"), "scrollback 2\n").unwrap();
+    lines.push(("written by a newer Scrollback", said(home, &newer)));
+
+    let short = at("short");
+    fs::copy(directory(home, "longer", 9).join("floor"), short.join("floor")).unwrap();
+    lines.push(("the store came back short", said(home, &short)));
+
+    let wiped = at("wiped");
+    let bytes = fs::read(wiped.join("log/db")).unwrap();
+    fs::write(wiped.join("log/db"), vec![0xa5; bytes.len()]).unwrap();
+    lines.push(("the store came back short", said(home, &wiped)));
+
+    let bare = at("bare");
+    fs::remove_file(bare.join("floor")).unwrap();
+    lines.push(("its file floor is missing", said(home, &bare)));
+
+    let garbled = at("garbled");
+    fs::write(garbled.join("floor"), "scrollback-floor 1\nstart 1\n").unwrap();
+    lines.push(("its file floor is damaged", said(home, &garbled)));
+
+    let empty = at("empty");
+    fs::remove_file(empty.join("log/db")).unwrap();
+    lines.push(("log/db is missing", said(home, &empty)));
+
+    let broken = at("broken");
+    fs::write(broken.join("log/conf"), "nonsense\n").unwrap();
+    lines.push(("the log cannot be opened", said(home, &broken)));
+
+    let verb = scrollback(home, &["log", "stats", "--data", "nowhere"]).output().unwrap();
+    lines.push(("there is no such directory", String::from_utf8(verb.stderr).unwrap()));
+    lines
+}
+
+#[test]
+fn the_host_says_of_a_damaged_directory_what_the_page_lists() {
+    let home = tempfile::tempdir().unwrap();
+    let lines = lines(home.path());
+    for (wanted, line) in &lines {
+        assert!(line.contains(wanted), "{wanted}: {line}");
+    }
+    let table = page("docs/operating.md").table("the line says");
+    let documented = table.iter().flat_map(|row| words(&row[0])).map(|text| text.trim_end_matches(" …").to_owned());
+    let made = lines.iter().map(|(wanted, _)| (*wanted).to_owned());
+    assert_eq!(documented.collect::<BTreeSet<_>>(), made.collect());
+}
+
+#[test]
+fn verify_opens_a_directory_without_its_floor() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, floor) in [("missing", None), ("garbled", Some("nonsense"))] {
+        let data = directory(home.path(), name, 5);
+        fs::remove_file(data.join("floor")).unwrap();
+        if let Some(floor) = floor {
+            fs::write(data.join("floor"), floor).unwrap();
+        }
+        let printed = run(home.path(), &["log", "verify", "--data", data.to_str().unwrap()]).printed();
+        assert!(printed.starts_with("ok: 5 events"), "{printed}");
+    }
+}

@@ -1,0 +1,244 @@
+//! Actors that die, sleep and stop: what is in the log is all there is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrollback::actors::host::HostSettings;
+use scrollback::events::gated::GatedStore;
+use scrollback::events::memory::MemoryStore;
+use scrollback::events::{EventLog, Rows, Table};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message};
+
+fn draft(text: &str) -> Value {
+    json!({ "type": "chat/draftChanged", "draft": message(text) })
+}
+
+fn sleepy(idle_timeout: Duration) -> TestHost {
+    let settings = HostSettings { idle_timeout, ..HostSettings::default() };
+    TestHost::start(Arc::new(MemoryStore::new().unwrap()), Options { settings, ..Options::default() })
+}
+
+fn notices(turn: &Value) -> usize {
+    let parts = turn["responseParts"].as_array().unwrap();
+    parts.iter().filter(|part| part["kind"] == json!("systemNotification")).count()
+}
+
+#[tokio::test]
+async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_ends() {
+    let agent = RecordingAgent::new();
+    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
+    let host = TestHost::start(Arc::new(MemoryStore::new().unwrap()), Options { agents, ..Options::default() });
+    let mut a = host.client("a").await;
+    let broken = a.create_session("ahp-session:/broken").await;
+    let whole = a.create_session("ahp-session:/whole").await;
+    a.subscribe(&broken).await;
+    a.subscribe(&whole).await;
+    let kept = a.dispatch(&broken, draft("kept")).await;
+    a.echo(kept).await;
+    a.say(&broken, "t1", "hello").await;
+    eventually("the first is prompted", || agent.prompts() == ["t1"]).await;
+    a.say(&whole, "t2", "hello").await;
+    eventually("the second is prompted", || agent.prompts() == ["t1", "t2"]).await;
+
+    host.host.panic_in_chat(&broken);
+    let seen = a.until_ended("t1").await;
+    assert_eq!(seen.last().unwrap()["action"]["type"], json!("chat/turnCancelled"));
+    agent.says("t2", "unharmed").await;
+    let delta = a.envelope(|e| e["action"]["type"] == json!("chat/delta")).await;
+    assert_eq!((&delta["channel"], &delta["action"]["content"]), (&json!(whole), &json!("unharmed")));
+
+    let state = a.subscribe(&broken).await["state"].clone();
+    assert_eq!(notices(&state["turns"][0]), 1, "{state}");
+    assert_eq!(state.get("activeTurn"), None);
+    a.say(&broken, "t3", "again").await;
+    eventually("a new process is prompted", || agent.prompts() == ["t1", "t2", "t3"]).await;
+}
+
+#[tokio::test]
+async fn a_chat_that_panics_while_its_batch_is_on_the_way_loses_nothing_of_it() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.until(|e| e["action"]["activeSessions"] == json!(1)).await;
+    gate.hold();
+    let first = a.dispatch(&chat, json!({ "type": "session/titleChanged", "title": "named" })).await;
+    gate.wait_until_held();
+    host.host.panic_in_chat(&chat);
+    let second = a.dispatch(&chat, draft("after the panic")).await;
+    a.drain().await;
+    gate.release_all();
+    assert_eq!(a.echo(first).await.get("rejectionReason"), None);
+    assert_eq!(a.echo(second).await.get("rejectionReason"), None);
+    let state = a.subscribe(&chat).await["state"].clone();
+    assert_eq!((&state["title"], &state["draft"]["text"]), (&json!("named"), &json!("after the panic")));
+}
+
+#[tokio::test]
+async fn what_nobody_uses_leaves_memory_and_comes_back_the_same() {
+    let host = sleepy(Duration::from_millis(20));
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    for turn in ["t1", "t2"] {
+        a.say(&chat, turn, "/words 30\n/tool look around").await;
+        a.until_ended(turn).await;
+    }
+    let (before, session) = (a.subscribe(&chat).await, a.subscribe("ahp-session:/s").await);
+    eventually("everything sleeps", || host.host.actors() == 0 && host.host.awake() == 0).await;
+    assert_eq!(a.subscribe(&chat).await, before);
+    assert_eq!(a.subscribe("ahp-session:/s").await, session);
+    eventually("everything sleeps again", || host.host.actors() == 0).await;
+    let dispatched = a.dispatch(&chat, draft("awake")).await;
+    assert!(a.echo(dispatched).await["serverSeq"].as_u64() > before["fromSeq"].as_u64());
+}
+
+#[tokio::test]
+async fn a_chat_with_a_running_turn_stays_awake() {
+    let host = sleepy(Duration::from_millis(1));
+    let mut a = host.client("a").await;
+    let busy = a.create_session("ahp-session:/busy").await;
+    let idle = a.create_session("ahp-session:/idle").await;
+    a.subscribe(&busy).await;
+    a.say(&busy, "t1", "/ask-tool write x").await;
+    a.envelope(|e| e["action"]["type"] == json!("chat/toolCallReady")).await;
+    for _ in 0..3 {
+        a.subscribe(&idle).await;
+        eventually("the other session sleeps", || host.host.awake() == 1).await;
+    }
+    a.dispatch(&busy, json!({ "type": "chat/turnCancelled", "turnId": "t1", "duration": 0 })).await;
+    let end = a.until_ended("t1").await.pop().unwrap();
+    assert_eq!(end["origin"]["clientId"], json!("a"), "it was not ended by anybody else: {end}");
+    eventually("everything sleeps", || host.host.actors() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_to_a_chat_that_falls_asleep_is_not_lost() {
+    let host = sleepy(Duration::from_millis(1));
+    let mut a = host.client("a").await;
+    let mut chats = Vec::new();
+    for n in 0..4 {
+        chats.push(a.create_session(&format!("ahp-session:/s{n}")).await);
+    }
+    let mut work = Vec::new();
+    for (n, chat) in chats.into_iter().enumerate() {
+        let mut client = host.client(&format!("client-{n}")).await;
+        work.push(tokio::spawn(async move {
+            client.subscribe(&chat).await;
+            for round in 0..60 {
+                changes_and_turns(&mut client, &chat, round).await;
+            }
+            let state = client.subscribe(&chat).await["state"].clone();
+            assert_eq!(state["turns"].as_array().unwrap().len(), 60);
+        }));
+    }
+    for task in work {
+        task.await.unwrap();
+    }
+    eventually("everything sleeps", || host.host.actors() == 0).await;
+}
+
+async fn changes_and_turns(client: &mut Client, chat: &str, round: u64) {
+    let changed = client.dispatch(chat, draft(&format!("draft {round}"))).await;
+    assert_eq!(client.echo(changed).await.get("rejectionReason"), None);
+    // About as long as it takes to fall asleep, a bit more each time.
+    tokio::time::timeout(Duration::from_millis(15 + round % 10), std::future::pending::<()>()).await.unwrap_err();
+    let turn = format!("t{round}");
+    client.say(chat, &turn, "hello").await;
+    let end = client.until_ended(&turn).await.pop().unwrap();
+    assert_eq!(end["action"]["type"], json!("chat/turnComplete"), "{end}");
+}
+
+#[tokio::test]
+async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.say(&chat, "t1", "/words 100000 5").await;
+    a.envelope(|e| e["action"]["type"] == json!("chat/delta")).await;
+    let queued = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": "q1", "message": message("next") });
+    let queued = a.dispatch(&chat, queued).await;
+    a.echo(queued).await;
+    host.stop();
+
+    let frozen = scrollback::events::sled_store::SledStore::open(directory.path(), Default::default()).unwrap();
+    let stopped_at = frozen.tail();
+    drop(frozen);
+    let host = TestHost::on_disk(directory.path());
+    let mut b = host.client("b").await;
+    let state = b.subscribe(&chat).await["state"].clone();
+    let turn = &state["turns"][0];
+    assert_eq!((&turn["id"], &turn["state"], notices(turn)), (&json!("t1"), &json!("cancelled"), 1), "{turn}");
+    assert_eq!(state["queuedMessages"][0]["id"], json!("q1"));
+    let session = b.subscribe("ahp-session:/s").await["state"].clone();
+    assert_eq!(session["_meta"]["scrollback.pausedQueues"], json!([chat]));
+    let mut back = Client::connect(host.address).await;
+    let replay = back.reconnect("a", stopped_at, &[&chat]).await;
+    let kinds: Vec<&Value> = replay["actions"].as_array().unwrap().iter().map(|e| &e["action"]["type"]).collect();
+    assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
+}
+
+/// What is sent while a session waits for the disk after a panic is handled in one go, so that a disposal comes before
+/// anything that its chats were sent just before.
+async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut a = host.client("a").await;
+    let first = a.create_session("ahp-session:/s").await;
+    a.ask("createChat", json!({ "channel": "ahp-session:/s", "chat": "ahp-chat:/peer" })).await.unwrap();
+    gate.hold();
+    a.dispatch(&first, draft("held")).await;
+    gate.wait_until_held();
+    host.host.panic_in_chat(&first);
+    a.say(chat, "t1", "/sleep 1000000").await;
+    a.send(json!({ "jsonrpc": "2.0", "id": "gone", "method": method, "params": { "channel": goes } })).await;
+    a.drain().await;
+    gate.release_all();
+    while a.next().await.unwrap()["id"] != json!("gone") {}
+    host.stop_and_scan(|events| {
+        let of = |kind: &str| events.iter().filter(|e| e["type"] == json!(kind)).count();
+        assert_eq!(of("chat/turnStarted"), of("chat/turnCancelled"));
+    });
+}
+
+#[tokio::test]
+async fn a_chat_that_often_falls_asleep_collects_no_checkpoints() {
+    let store = Arc::new(MemoryStore::new().unwrap());
+    let settings = HostSettings { idle_timeout: Duration::from_millis(20), ..HostSettings::default() };
+    let host = TestHost::start(Arc::clone(&store) as _, Options { settings, ..Options::default() });
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    for round in 0..8 {
+        let seq = a.dispatch(&chat, draft(&format!("draft {round}"))).await;
+        a.subscribe(&chat).await;
+        eventually("everybody sleeps", || host.host.actors() == 0).await;
+        assert!(seq > 0);
+    }
+    let id = host.host.resolve(&chat).unwrap().unwrap().1;
+    let mut checkpoints = 0;
+    store
+        .scan_rows(Table::Checkpoint, &id.0.to_be_bytes(), None, &mut |_, _| {
+            checkpoints += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!((1..=2).contains(&checkpoints), "{checkpoints} checkpoints");
+    assert_eq!(a.subscribe(&chat).await["state"]["draft"]["text"], json!("draft 7"));
+}
+
+#[tokio::test]
+async fn no_turn_starts_in_a_chat_whose_disposal_came_first() {
+    dispose_in_one_go("disposeChat", "ahp-chat:/peer", "ahp-chat:/peer").await;
+}
+
+#[tokio::test]
+async fn no_turn_starts_in_a_session_whose_disposal_came_first() {
+    dispose_in_one_go("disposeSession", "ahp-session:/s", "ahp-chat:/peer").await;
+}

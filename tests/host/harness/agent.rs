@@ -1,0 +1,83 @@
+//! An agent that does nothing by itself: it notes what it is told, and says what a test makes it say.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use scrollback::actors::agent::{Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, ProcessStart};
+use scrollback::agents;
+
+/// Stands in the place of the demo. Cheap to clone.
+#[derive(Clone)]
+pub struct RecordingAgent {
+    demo: Arc<dyn Agent>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+#[derive(Default)]
+struct Heard {
+    starts: usize,
+    inputs: Vec<AgentInput>,
+    sink: Option<AgentSink>,
+}
+
+impl RecordingAgent {
+    pub fn new() -> Self {
+        Self { demo: agents::built_in(), heard: Arc::default() }
+    }
+
+    /// How many processes were started.
+    pub fn starts(&self) -> usize {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).starts
+    }
+
+    /// The turns that its processes were prompted with.
+    pub fn prompts(&self) -> Vec<String> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let prompts = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Prompt(prompt) => Some(prompt.turn_id.clone()),
+            _ => None,
+        });
+        prompts.collect()
+    }
+
+    /// Makes the newest process say `text` in `turn`.
+    pub async fn says(&self, turn: &str, text: &str) {
+        let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sink.clone();
+        let event = AgentEvent::Text { turn_id: turn.into(), text: text.into() };
+        sink.expect("no process").send(event).await.expect("the process is gone");
+    }
+}
+
+impl Agent for RecordingAgent {
+    fn provider(&self) -> &str {
+        self.demo.provider()
+    }
+
+    fn info(&self) -> AgentInfo {
+        self.demo.info()
+    }
+
+    fn extras(&self) -> AgentExtras {
+        self.demo.extras()
+    }
+
+    fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
+        self.demo.configuration()
+    }
+
+    fn start(&self, _: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.starts += 1;
+        heard.sink = Some(events);
+        Box::new(Process(self.clone()))
+    }
+}
+
+struct Process(RecordingAgent);
+
+impl AgentProcess for Process {
+    fn send(&mut self, input: AgentInput) {
+        self.0.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.push(input);
+    }
+}

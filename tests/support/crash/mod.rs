@@ -1,0 +1,175 @@
+//! Kills a host at random moments while people work with it, starts it again, and says whether anybody was lied to.
+//!
+//! The host is the real binary as a child process. Several people drive it over their sockets, and note everything that
+//! they are shown. A round ends with SIGKILL after a random number of frames. Then the log is verified as it lies on the
+//! disk, the host is started again, and it is checked that
+//!
+//! - everything that anybody was shown is in the log, under the same number and with the same bytes (with `interval`
+//!   durability it may be gone, but its number never stands for anything else);
+//! - what an earlier round found in the log is still in it;
+//! - what was answered to a command holds;
+//! - every turn has exactly one ending;
+//! - people who come back from the last number that they saw have, after what they are sent, the state of a new snapshot.
+//!
+//! Used by `examples/crash.rs`, which runs many rounds, and by a test, which runs a few. Knows the host's outer contract
+//! alone, and nothing of its code. A kill of the process shows what the process acknowledged too early; what a power cut
+//! does is the business of `examples/powercut`.
+
+mod checks;
+mod child;
+mod dice;
+mod mirror;
+mod person;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use checks::Log;
+use child::Child;
+use dice::Dice;
+use person::Person;
+
+/// What is run.
+pub struct Settings {
+    /// The host's binary.
+    pub binary: PathBuf,
+    pub rounds: u32,
+    /// What people do and when the host is killed follows from it, as far as the machine's scheduling lets it.
+    pub seed: u64,
+    /// `commit` or `interval`.
+    pub durability: String,
+    /// How many people work at once.
+    pub people: usize,
+    /// A round ends after at most this many frames.
+    pub frames: u64,
+}
+
+/// What a round saw.
+pub struct Round {
+    pub number: u32,
+    /// Frames that people received before the kill.
+    pub frames: u64,
+    /// Events in the log after it.
+    pub events: usize,
+    /// Events that people were shown in this round.
+    pub shown: usize,
+    /// Of those shown so far, how many the log lost; always 0 with `commit`.
+    pub lost: usize,
+    /// Turns that the kill interrupted and that the next start ended.
+    pub interrupted: usize,
+    /// States of people that were compared with snapshots.
+    pub mirrors: usize,
+    /// From the start of the process to its `READY` line.
+    pub started_in: Duration,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "round {:>3}: killed after {:>4} frames; log {:>6} events, {:>4} shown, {:>3} lost, {:>2} turns interrupted, \
+             {:>3} mirrors equal, ready in {:>4} ms",
+            self.number,
+            self.frames,
+            self.events,
+            self.shown,
+            self.lost,
+            self.interrupted,
+            self.mirrors,
+            self.started_in.as_millis()
+        )
+    }
+}
+
+/// Something that must never happen, in words.
+#[derive(Debug)]
+pub struct Broken(pub String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Broken {
+    fn new(words: impl fmt::Display) -> Self {
+        Self(words.to_string())
+    }
+}
+
+/// Runs the rounds; `report` hears of each as it ends.
+///
+/// # Errors
+/// [`Broken`] at the first fault.
+pub async fn run(settings: &Settings, report: &mut dyn FnMut(&Round)) -> Result<(), Broken> {
+    let directory = tempfile::tempdir().map_err(Broken::new)?;
+    let mut dice = Dice::new(settings.seed);
+    let mut people: Vec<Person> = (0..settings.people).map(|n| Person::new(n, dice.fork())).collect();
+    let mut log = Log::default();
+    let mut host = Child::start(settings, directory.path())?;
+    for number in 1..=settings.rounds {
+        let before: usize = people.iter().map(Person::shown).sum();
+        let frames = work(&mut people, &mut host, dice.between(1, settings.frames)).await?;
+        child::verify(settings, directory.path())?;
+        let starts = Instant::now();
+        host = Child::start(settings, directory.path())?;
+        let started_in = starts.elapsed();
+        let newer = checks::read_log(&host)?;
+        checks::kept(&log, &newer)?;
+        let (lost, allowed) = (checks::shown(&people, &newer)?, settings.durability == "interval");
+        if lost > 0 && !allowed {
+            return Err(Broken::new(format!("{lost} events that people were shown are not in the log")));
+        }
+        let interrupted = checks::endings(&log, &newer)?;
+        let mirrors = come_back(&mut people, &host, !allowed).await?;
+        log = newer;
+        let shown = people.iter().map(Person::shown).sum::<usize>() - before;
+        report(&Round { number, frames, events: log.len(), shown, lost, interrupted, mirrors, started_in });
+    }
+    Ok(())
+}
+
+/// Lets everybody work until `frames` were received in all, then kills the host. Returns how many were.
+async fn work(people: &mut Vec<Person>, host: &mut Child, frames: u64) -> Result<u64, Broken> {
+    let received = Arc::new(AtomicU64::new(0));
+    let mut working = Vec::new();
+    for mut person in people.drain(..) {
+        let (port, received) = (host.port, Arc::clone(&received));
+        working.push(tokio::spawn(async move {
+            let worked = person.work(port, &received).await;
+            (person, worked)
+        }));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut often = tokio::time::interval(Duration::from_millis(1));
+    while received.load(Ordering::Relaxed) < frames && Instant::now() < deadline {
+        often.tick().await;
+    }
+    host.kill();
+    for task in working {
+        let (person, worked) = task.await.map_err(Broken::new)?;
+        people.push(person);
+        worked?;
+    }
+    Ok(received.load(Ordering::Relaxed))
+}
+
+/// Everybody reconnects from the last number that they saw, and has the state of a new snapshot then.
+async fn come_back(people: &mut [Person], host: &Child, commands_hold: bool) -> Result<usize, Broken> {
+    let mut compared = 0;
+    let mut inspector = Person::inspector();
+    inspector.shake_hands(host.port).await?;
+    for person in people {
+        person.come_back(host.port).await?;
+        let gone = inspector.misses(person.created()).await?;
+        if let Some(uri) = gone.iter().next().filter(|_| commands_hold) {
+            return Err(Broken::new(format!("{uri} was created and is not there")));
+        }
+        person.forget(&gone);
+        compared += inspector.compare(person).await?;
+    }
+    Ok(compared)
+}
