@@ -9,6 +9,9 @@ const FRAME_HEAD: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 /// How the action of a page of older turns begins; its events hold a range and are widened for each connection.
 const TURNS_LOADED: &[u8] = br#"{"type":"chat/turnsLoaded""#;
 
+/// Bytes of an envelope beside its channel and its action, for most.
+const AROUND: usize = 160;
+
 /// A published event. Its bytes are shared by all connections that it goes to.
 #[derive(Debug, Clone)]
 pub struct Envelope {
@@ -69,7 +72,82 @@ pub fn echo_like(channel: &str, seq: ServerSeq, action: &str) -> ByteString {
 
 /// The AHP envelope of a stored event, spliced without serialising its action again.
 pub fn envelope_json(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8]) -> String {
-    envelope_of(&frame(channel, seq, origin, action, None)).to_owned()
+    let mut text = String::with_capacity(channel.len() + action.len() + AROUND);
+    push(&mut text, channel, seq, origin, action, None);
+    text
+}
+
+/// Writes the AHP envelope of a stored event behind `text`.
+pub fn push_envelope(text: &mut String, channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8]) {
+    push(text, channel, seq, origin, action, None);
+}
+
+/// AHP envelopes of stored events in one text, ascending, as a JSON array that is not closed yet: a replay is many of them.
+#[derive(Debug)]
+pub struct Envelopes {
+    text: String,
+    /// The number of each, and where it ends.
+    ends: Vec<(ServerSeq, usize)>,
+}
+
+impl Default for Envelopes {
+    fn default() -> Self {
+        Self { text: "[".to_owned(), ends: Vec::new() }
+    }
+}
+
+impl Envelopes {
+    /// Adds the envelope of a stored event; returns its bytes.
+    pub fn push(&mut self, channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8]) -> usize {
+        self.add(seq, |text| push_envelope(text, channel, seq, origin, action))
+    }
+
+    /// Adds an envelope as it is; returns its bytes.
+    pub fn push_json(&mut self, seq: ServerSeq, json: &str) -> usize {
+        self.add(seq, |text| text.push_str(json))
+    }
+
+    fn add(&mut self, seq: ServerSeq, write: impl FnOnce(&mut String)) -> usize {
+        if !self.ends.is_empty() {
+            self.text.push(',');
+        }
+        let start = self.text.len();
+        write(&mut self.text);
+        self.ends.push((seq, self.text.len()));
+        self.text.len() - start
+    }
+
+    /// Each with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (ServerSeq, &str)> {
+        let starts = std::iter::once(1).chain(self.ends.iter().map(|(_, end)| end + 1));
+        starts.zip(&self.ends).map(|(start, (seq, end))| (*seq, self.text.get(start..*end).unwrap_or_default()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// As a JSON array.
+    pub fn into_array(mut self) -> String {
+        self.text.push(']');
+        self.text
+    }
+
+    /// All of `many` as one, ascending over all of them.
+    pub fn merged(mut many: Vec<Self>) -> Self {
+        if many.len() == 1 {
+            return many.pop().unwrap_or_default();
+        }
+        let mut envelopes: Vec<(ServerSeq, &str)> = many.iter().flat_map(Self::iter).collect();
+        envelopes.sort_by_key(|(seq, _)| *seq);
+        let mut merged = Self::default();
+        merged.text.reserve(many.iter().map(|one| one.text.len()).sum());
+        for (seq, envelope) in envelopes {
+            merged.push_json(seq, envelope);
+        }
+        merged
+    }
 }
 
 /// The AHP envelope in the frame of an `action` notification; empty for another frame.
@@ -81,31 +159,85 @@ pub fn envelope_of(frame: &str) -> &str {
 }
 
 fn frame(channel: &str, seq: ServerSeq, origin: Option<&Origin>, action: &[u8], reason: Option<&str>) -> ByteString {
-    use std::fmt::Write as _;
-
-    let mut text = String::with_capacity(FRAME_HEAD.len() + channel.len() + action.len() + 160);
+    let mut text = String::with_capacity(FRAME_HEAD.len() + channel.len() + action.len() + AROUND);
     text.push_str(FRAME_HEAD);
-    text.push_str(r#"{"channel":"#);
-    text.push_str(&quoted(channel));
-    text.push_str(r#","action":"#);
-    text.push_str(&String::from_utf8_lossy(action));
-    let _ = write!(text, r#","serverSeq":{seq}"#);
-    if let Some(origin) = origin {
-        let _ =
-            write!(text, r#","origin":{{"clientId":{},"clientSeq":{}}}"#, quoted(&origin.client_id), origin.client_seq);
-    }
-    if let Some(reason) = reason {
-        let _ = write!(text, r#","rejectionReason":{}"#, quoted(reason));
-    }
-    text.push_str("}}");
+    push(&mut text, channel, seq, origin, action, reason);
+    text.push('}');
     ByteString::from(text)
 }
 
+/// Writes an envelope behind `text`.
+fn push(
+    text: &mut String,
+    channel: &str,
+    seq: ServerSeq,
+    origin: Option<&Origin>,
+    action: &[u8],
+    reason: Option<&str>,
+) {
+    use std::fmt::Write as _;
+
+    text.push_str(r#"{"channel":"#);
+    push_quoted(text, channel);
+    text.push_str(r#","action":"#);
+    match std::str::from_utf8(action) {
+        Ok(action) => text.push_str(action),
+        Err(_) => text.push_str(&String::from_utf8_lossy(action)),
+    }
+    let _ = write!(text, r#","serverSeq":{seq}"#);
+    if let Some(origin) = origin {
+        text.push_str(r#","origin":{"clientId":"#);
+        push_quoted(text, &origin.client_id);
+        let _ = write!(text, r#","clientSeq":{}}}"#, origin.client_seq);
+    }
+    if let Some(reason) = reason {
+        text.push_str(r#","rejectionReason":"#);
+        push_quoted(text, reason);
+    }
+    text.push('}');
+}
+
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let mut json = String::with_capacity(text.len() + 2);
+    push_quoted(&mut json, text);
+    json
+}
+
+/// Writes a JSON string. Nearly all have nothing to escape.
+fn push_quoted(json: &mut String, text: &str) {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        json.push_str(&serde_json::Value::from(text).to_string());
+        return;
+    }
+    json.push('"');
+    json.push_str(text);
+    json.push('"');
 }
 
 /// The frame of a notification that is no state: sent to a channel's subscribers, never stored, never replayed.
 pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
     ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(seqs: &[ServerSeq]) -> Envelopes {
+        let mut all = Envelopes::default();
+        for seq in seqs {
+            all.push("a\"b", *seq, None, br#"{"type":"x"}"#);
+        }
+        all
+    }
+
+    #[test]
+    fn envelopes_merge_into_one_array_in_the_order_of_the_line() {
+        let json = Envelopes::merged(vec![of(&[1, 4]), of(&[]), of(&[2, 3])]).into_array();
+        let all: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(all.iter().map(|one| one["serverSeq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(all[0]["channel"], "a\"b");
+        assert_eq!(Envelopes::merged(Vec::new()).into_array(), "[]");
+        assert_eq!(of(&[7]).iter().next(), Some((7, envelope_json("a\"b", 7, None, br#"{"type":"x"}"#).as_str())));
+    }
 }

@@ -126,13 +126,16 @@ fn admit(request: &HttpRequest) -> Result<Admitted, ApiFault> {
     Ok(Admitted { admin: admin.clone(), router: Rc::clone(router) })
 }
 
-/// Runs what blocks on the store where blocking is fine.
-pub async fn off_thread<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, ApiFault>
+/// Runs what blocks on the store where blocking is fine. It begins at once, awaited or not.
+pub fn off_thread<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> impl Future<Output = Result<T, ApiFault>>
 where
     T: Send + 'static,
     E: Send + 'static,
     ApiFault: From<E>,
 {
     let gone = |_: BlockingError| ApiFault::internal("the host is stopping".into());
-    Ok(web::block(work).await.map_err(gone)??)
+    let running = web::block(work);
+    async move { Ok(running.await.map_err(gone)??) }
 }

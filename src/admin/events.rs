@@ -15,6 +15,7 @@ use super::inspect::{self, EventFilter, Reading, Scope};
 use super::live;
 use super::query::Query;
 use crate::actors::chat::pages;
+use crate::actors::envelope::is_page;
 use crate::actors::router::Watch;
 use crate::events::{Channel, ChannelId, Record, Store};
 
@@ -40,20 +41,26 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
     Ok(live::server_sent(admitted, reading, watch))
 }
 
-/// A response of pages, each read when the one before it was taken. No thread waits for a slow reader.
+/// A response of pages, one read ahead of the one that is being taken. No thread waits for a slow reader.
 pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> HttpResponse {
     let store = Arc::clone(admin.host.store());
-    let pages = stream::try_unfold((store, reading), move |(store, mut reading)| async move {
+    let read = move |mut reading: Reading| {
+        let store = Arc::clone(&store);
         off_thread(move || {
             loop {
                 match reading.next_page(&*store)? {
                     None => return Ok::<_, ApiFault>(None),
                     Some(records) if records.is_empty() => {}
-                    Some(records) => return Ok(Some((render(&*store, &records), (store, reading)))),
+                    Some(records) => return Ok(Some((render(&*store, &records), reading))),
                 }
             }
         })
-        .await
+    };
+    let first = read(reading);
+    let pages = stream::try_unfold((first, read), |(page, read)| async move {
+        let Some((text, reading)) = page.await? else { return Ok::<_, ApiFault>(None) };
+        let next = read(reading);
+        Ok(Some((text, (next, read))))
     });
     HttpResponse::Ok().content_type("application/x-ndjson").streaming(pages)
 }
@@ -91,12 +98,26 @@ pub async fn channel(admin: &web::Data<Admin>, uri: String) -> Result<(Channel, 
 
 /// The envelopes of a page as JSON lines.
 fn envelopes(store: &dyn Store, records: &[Record]) -> Bytes {
-    let mut text = String::new();
+    let mut text = room_for(records);
     for record in records {
-        text.push_str(&envelope(store, record));
+        push_envelope(&mut text, store, record);
         text.push('\n');
     }
     Bytes::from(text)
+}
+
+/// An empty text with room for a page of envelopes.
+pub fn room_for(records: &[Record]) -> String {
+    String::with_capacity(records.iter().map(|record| record.action.len() + record.channel.as_str().len() + 200).sum())
+}
+
+/// Writes what [`envelope`] returns behind `text`.
+pub fn push_envelope(text: &mut String, store: &dyn Store, record: &Record) {
+    if is_page(&record.action) || inspect::has_line_end(&record.action) {
+        return text.push_str(&envelope(store, record));
+    }
+    let (channel, origin) = (record.channel.as_str(), record.origin.as_ref());
+    crate::actors::envelope::push_envelope(text, channel, record.seq, origin, &record.action);
 }
 
 /// The AHP envelope of a stored event, on one line; of a page of older turns, which the log keeps as a range, the page.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
-use super::events::{Render, envelope};
+use super::events::{Render, envelope, push_envelope, room_for};
 use super::inspect::{Reading, event_at, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
@@ -193,9 +193,13 @@ impl Streaming {
 }
 
 fn server_sent_events(store: &dyn Store, records: &[Record]) -> Bytes {
-    let mut text = String::new();
+    use std::fmt::Write as _;
+
+    let mut text = room_for(records);
     for record in records {
-        push_event(&mut text, record.seq, &envelope(store, record));
+        let _ = write!(text, "id: {}\ndata: ", record.seq);
+        push_envelope(&mut text, store, record);
+        text.push_str("\n\n");
     }
     Bytes::from(text)
 }

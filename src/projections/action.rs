@@ -28,9 +28,13 @@ pub enum ActionFault {
 impl Action {
     /// An action that the host made.
     pub fn host(decoded: StateAction) -> Self {
-        // Through `Value`, because the crate writes one tool-call state with a doubled key otherwise.
-        let bytes = serde_json::to_value(&decoded).map(|value| value.to_string()).unwrap_or_default();
-        Self { bytes: Bytes::from(bytes), decoded }
+        let bytes = match &decoded {
+            // Most of what is ever written.
+            StateAction::ChatDelta(_) | StateAction::ChatReasoning(_) => serde_json::to_string(&decoded),
+            // Through `Value`, because the crate writes one tool-call state with a doubled key otherwise.
+            _ => serde_json::to_value(&decoded).map(|value| value.to_string()),
+        };
+        Self { bytes: Bytes::from(bytes.unwrap_or_default()), decoded }
     }
 
     /// An action as somebody sent it; its JSON is kept as it is, with fields that the crate does not know.

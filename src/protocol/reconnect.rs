@@ -24,6 +24,7 @@ use super::replay::{Missed, Reader, Replay};
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::{Caller, Subscription};
+use crate::actors::envelope::Envelopes;
 use crate::actors::session::refusal_of_lost;
 use crate::events::{Channel, ServerSeq};
 
@@ -235,14 +236,16 @@ impl Reconnect<'_> {
             match outcome {
                 Outcome::Replay(missed, replay) => {
                     self.saw(&missed.alias);
-                    actions.extend(replay.actions);
+                    actions.push(replay.actions);
                 }
                 Outcome::Snapshot | Outcome::Missing => missing.push(alias.as_str()),
             }
         }
-        actions.sort_by_key(|(seq, _)| *seq);
-        let missing = Value::from(missing);
-        format!(r#"{{"type":"replay","actions":{},"missing":{missing}}}"#, array(&actions))
+        // The head goes in front of what is there: a long replay is moved within its own memory, not copied into another.
+        let mut json = Envelopes::merged(actions).into_array();
+        json.insert_str(0, r#"{"type":"replay","actions":"#);
+        json.push_str(&format!(r#","missing":{}}}"#, Value::from(missing)));
+        json
     }
 
     async fn all_snapshots(&self, outcomes: &[Outcome]) -> Result<String, Refusal> {
@@ -262,11 +265,13 @@ impl Reconnect<'_> {
         let wanted: Vec<Wanted> = snapshots.map(|(_, alias)| self.wanted(alias)).collect();
         let collection = Collection::of(self.peer, self.caller, &wanted).await;
         let of = |alias: &Channel| collection.snapshots().find(|snapshot| snapshot.resource == *alias);
-        let channels = outcomes.iter().zip(names).map(|(outcome, alias)| {
+        let all = outcomes.into_iter().zip(names);
+        let channels = all.map(|(outcome, alias)| {
             let name = Value::from(alias.as_str());
             match (outcome, of(alias)) {
                 (Outcome::Replay(_, replay), _) => {
-                    format!(r#"{{"kind":"replay","channel":{name},"actions":{}}}"#, array(&replay.actions))
+                    let actions = replay.actions.into_array();
+                    format!(r#"{{"kind":"replay","channel":{name},"actions":{actions}}}"#)
                 }
                 (Outcome::Snapshot, Some(snapshot)) => {
                     format!(r#"{{"kind":"snapshot","channel":{name},"snapshot":{}}}"#, snapshot.json())
@@ -294,19 +299,6 @@ impl Reconnect<'_> {
             self.peer.saw(self.caller, alias, self.turns(alias));
         }
     }
-}
-
-fn array(actions: &[(ServerSeq, String)]) -> String {
-    let mut json = String::with_capacity(actions.iter().map(|(_, json)| json.len() + 1).sum::<usize>() + 2);
-    json.push('[');
-    for (index, (_, action)) in actions.iter().enumerate() {
-        if index > 0 {
-            json.push(',');
-        }
-        json.push_str(action);
-    }
-    json.push(']');
-    json
 }
 
 async fn blocking<T: Send + 'static>(

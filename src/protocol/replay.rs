@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::actors::connection::{Subscription, Window};
-use crate::actors::envelope::{Envelope, envelope_json, is_page};
+use crate::actors::envelope::{Envelope, Envelopes, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
 use crate::projections::action::type_of;
@@ -30,7 +30,7 @@ pub struct Missed {
 /// What was missed, ascending, as the JSON of envelopes.
 #[derive(Debug, Default)]
 pub struct Replay {
-    pub actions: Vec<(ServerSeq, String)>,
+    pub actions: Envelopes,
     /// How far back the client's turns reach after it.
     pub window: Option<Window>,
 }
@@ -63,23 +63,22 @@ impl<'a> Reader<'a> {
         if !missed.has_baseline || !self.is_known(missed.last_seen)? {
             return Ok(None);
         }
-        let mut replay = Replay { actions: Vec::new(), window: missed.window };
+        let mut replay = Replay { actions: Envelopes::default(), window: missed.window };
         let (mut left, mut is_whole) = (self.room, true);
         self.store.scan_channel(missed.id, missed.last_seen, self.upto, &mut |record| {
             is_whole = !is_folded_over(&record, missed.last_seen) && !begins_anew(&record, missed.last_seen);
             if !is_whole {
                 return ControlFlow::Break(());
             }
-            let Some(json) = envelope_of(self.hub, missed, &mut replay.window, &record) else {
+            let Some(bytes) = add(self.hub, missed, &mut replay, &record) else {
                 return ControlFlow::Continue(());
             };
-            let Some(rest) = left.checked_sub(json.len() + 1) else {
+            let Some(rest) = left.checked_sub(bytes + 1) else {
                 is_whole = false;
                 super::error::count_limit("replay");
                 return ControlFlow::Break(());
             };
             left = rest;
-            replay.actions.push((record.seq, json));
             ControlFlow::Continue(())
         })?;
         if !is_whole {
@@ -116,15 +115,17 @@ fn begins_anew(record: &Record, last_seen: ServerSeq) -> bool {
     last_seen > 0 && record.kind == Kind::Host && type_of(&record.action) == "host/rootCreated"
 }
 
-/// The envelope of a record under the client's name for the channel; nothing for what no client may see.
-fn envelope_of(hub: &Hub, missed: &Missed, window: &mut Option<Window>, record: &Record) -> Option<String> {
+/// Adds the envelope of a record under the client's name for the channel; nothing for what no client may see. Returns its
+/// bytes.
+fn add(hub: &Hub, missed: &Missed, replay: &mut Replay, record: &Record) -> Option<usize> {
     if record.kind != Kind::Action {
         return None;
     }
     if is_page(&record.action) {
-        return page_in_replay(hub, missed, window, record);
+        let page = page_in_replay(hub, missed, &mut replay.window, record)?;
+        return Some(replay.actions.push_json(record.seq, &page));
     }
-    Some(envelope_json(missed.alias.as_str(), record.seq, record.origin.as_ref(), &record.action))
+    Some(replay.actions.push(missed.alias.as_str(), record.seq, record.origin.as_ref(), &record.action))
 }
 
 /// A stored page of older turns as this client is shown it; nothing for a client that has all turns.
@@ -191,7 +192,7 @@ mod tests {
     }
 
     fn seqs(replay: &Replay) -> Vec<ServerSeq> {
-        replay.actions.iter().map(|(seq, _)| *seq).collect()
+        replay.actions.iter().map(|(seq, _)| seq).collect()
     }
 
     #[test]
@@ -199,7 +200,7 @@ mod tests {
         let (store, id) = store(&[(Kind::Action, TITLE); 4]);
         let replay = Reader::new(&store, &hub(), 3, 10_000).read(&missed(id, 1, None)).unwrap().unwrap();
         assert_eq!(seqs(&replay), [2, 3]);
-        let envelope: Value = serde_json::from_str(&replay.actions[0].1).unwrap();
+        let envelope: Value = serde_json::from_str(replay.actions.iter().next().unwrap().1).unwrap();
         assert_eq!((envelope["channel"].as_str(), envelope["origin"]["clientSeq"].as_i64()), (Some("alias"), Some(7)));
     }
 

@@ -55,7 +55,7 @@ impl Ticket {
 
     /// Answers, from any thread, behind what is on its way to the connection.
     pub fn answer(mut self, answer: Answer) {
-        if let Some(frame) = self.take_frame(answer.as_ref().map(|result| result.get())) {
+        if let Some(frame) = self.take_frame(answer.map(|result| String::from(Box::<str>::from(result)))) {
             self.to.send(frame);
         }
     }
@@ -73,7 +73,7 @@ impl Ticket {
 
     /// The frame of the answer, for whoever queues it.
     pub fn into_frame(mut self, json: Result<String, Refusal>) -> ByteString {
-        self.take_frame(json.as_deref()).unwrap_or_default()
+        self.take_frame(json).unwrap_or_default()
     }
 
     /// The ticket as the reply of a command.
@@ -81,7 +81,7 @@ impl Ticket {
         Box::new(move |answer| self.answer(answer))
     }
 
-    fn take_frame(&mut self, json: Result<&str, &Refusal>) -> Option<ByteString> {
+    fn take_frame(&mut self, json: Result<String, Refusal>) -> Option<ByteString> {
         let id = self.id.take()?;
         self.in_flight.0.fetch_sub(1, Ordering::AcqRel);
         Some(match json {
@@ -89,7 +89,7 @@ impl Ticket {
                 refusal_frame(&id, &limit("message_sent", "the answer is larger than a message may be: ask for less"))
             }
             Ok(result) => result_frame(&id, result),
-            Err(refusal) => refusal_frame(&id, refusal),
+            Err(refusal) => refusal_frame(&id, &refusal),
         })
     }
 }
@@ -97,7 +97,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let lost = Refusal::new(RefusalKind::Internal, "internal", "the command was lost: its outcome is not known");
-        if let Some(frame) = self.take_frame(Err(&lost)) {
+        if let Some(frame) = self.take_frame(Err(lost)) {
             self.to.send(frame);
         }
     }

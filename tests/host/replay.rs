@@ -18,7 +18,9 @@ use scrollback::projections::action::type_of;
 use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Mirrored, Options, ROOT, TestHost, canonical, difference, is_ending, message};
+use crate::harness::{
+    Client, Mirrored, Options, ROOT, TestHost, canonical, difference, eventually, is_ending, message,
+};
 
 const SESSION: &str = "ahp-session:/s";
 /// Another name of the session's first chat.
@@ -480,6 +482,7 @@ async fn an_action_that_is_sent_again_after_a_reconnect_is_applied_once_and_echo
     back.reconnect("c", host.host.store().tail(), &[&chat]).await;
     // Behind what the host writes down of its clients.
     back.subscribe(ROOT).await;
+    eventually("nothing is on its way to the disk", || host.host.writer().queued() == 0).await;
     let tail = host.host.store().tail();
     let echoes = send_again(&mut back, &chat, &queued).await;
     assert_eq!(echoes.len(), 1, "{echoes:?}");
@@ -497,6 +500,7 @@ async fn an_action_that_is_sent_again_after_a_reconnect_is_applied_once_and_echo
     let mut back = Client::connect(host.address).await;
     back.reconnect("c", host.host.store().tail(), &[&chat]).await;
     back.subscribe(ROOT).await;
+    eventually("nothing is on its way to the disk", || host.host.writer().queued() == 0).await;
     let tail = host.host.store().tail();
     let echoes = send_again(&mut back, &chat, &queued).await;
     assert_eq!(echoes.len(), 1, "{echoes:?}");

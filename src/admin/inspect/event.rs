@@ -83,5 +83,10 @@ fn action_of(action: &[u8]) -> Box<RawValue> {
 
 /// JSON without line ends. They can only stand between its tokens: within a string JSON escapes them.
 pub fn on_one_line(json: String) -> String {
-    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ") } else { json }
+    if has_line_end(json.as_bytes()) { json.replace(['\n', '\r'], " ") } else { json }
+}
+
+/// Whether there are line ends in `json`.
+pub fn has_line_end(json: &[u8]) -> bool {
+    json.contains(&b'\n') || json.contains(&b'\r')
 }

@@ -11,7 +11,7 @@ mod reading;
 mod stats;
 mod verify;
 
-pub use event::{EventLine, OriginLine, on_one_line};
+pub use event::{EventLine, OriginLine, has_line_end, on_one_line};
 pub use filter::{BadFilter, EventFilter, RawFilter};
 pub use fold::state_at;
 pub use reading::{Reading, Scope, find_channel};

@@ -15,6 +15,9 @@ const PAGE_EVENTS: usize = 2_048;
 /// Bytes of actions of one page.
 const PAGE_BYTES: usize = 256 * 1024;
 
+/// Events that a page has room for from its beginning.
+const PAGE_ROOM: usize = 1_024;
+
 /// Which channels are read.
 #[derive(Debug, Clone)]
 pub enum Scope {
@@ -85,7 +88,10 @@ impl Reading {
         };
         self.after = reached;
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let wanted: Vec<Record> = records.into_iter().filter(|record| self.filter.wants(record)).take(left).collect();
+        let mut wanted = records;
+        // In place: a page of records is moved no more than it must be.
+        wanted.retain(|record| self.filter.wants(record));
+        wanted.truncate(left);
         self.left = self.left.saturating_sub(wanted.len() as u64);
         Ok(Some(wanted))
     }
@@ -101,7 +107,7 @@ fn page(
     bytes: usize,
     scan: impl FnOnce(Visit<'_>) -> Result<(), LogFault>,
 ) -> Result<(Vec<Record>, ServerSeq), LogFault> {
-    let mut records: Vec<Record> = Vec::new();
+    let mut records: Vec<Record> = Vec::with_capacity(events.min(PAGE_ROOM));
     let (mut size, mut is_full) = (0, false);
     scan(&mut |record| {
         size += record.action.len();
@@ -121,6 +127,9 @@ fn merged(
     after: ServerSeq,
     upto: ServerSeq,
 ) -> Result<(Vec<Record>, ServerSeq), LogFault> {
+    if let [channel] = channels {
+        return page(after, upto, PAGE_EVENTS, PAGE_BYTES, |visit| store.scan_channel(*channel, after, upto, visit));
+    }
     let share = |whole: usize| (whole / channels.len().max(1)).max(1);
     let mut all = Vec::new();
     let mut reached = upto;

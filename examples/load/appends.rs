@@ -1,0 +1,89 @@
+//! The store alone: commits of 64 events, single events, and what they take on disk.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use scrollback::events::{Batch, EventLog};
+
+use crate::Scale;
+use crate::report::{Goal, Report, percentile};
+use crate::support::author::{Session, Shape};
+use crate::support::limit::{self, BareSled, PlainFile};
+use crate::support::{directory, store};
+
+pub fn measure(scale: Scale, report: &mut Report) {
+    commits(scale, report);
+    single(scale, report);
+    disk(scale, report);
+}
+
+fn commits(scale: Scale, report: &mut Report) {
+    let (directory, count) = (directory(), scale.of(400, 100));
+    let ours = store(directory.path());
+    let mut plain = PlainFile::new(directory.path());
+    let mut bare = BareSled::new(&directory.path().join("bare"), false);
+    let mut indexed = BareSled::new(&directory.path().join("indexed"), true);
+    let batches = limit::commit();
+    let bytes = limit::bytes_of(&batches);
+    let actions: Vec<Bytes> = batches.iter().flat_map(|b| &b.events).map(|event| event.action.clone()).collect();
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    for _ in 0..count {
+        times[0].push(timed(|| plain.commit(&bytes)));
+        times[1].push(timed(|| drop(ours.append(&batches).expect("appended"))));
+        times[2].push(timed(|| bare.commit(&actions)));
+        times[3].push(timed(|| indexed.commit(&actions)));
+    }
+    let rate = |mut times: Vec<Duration>| limit::COMMIT_EVENTS as f64 * 1_000.0 / percentile(&mut times, 0.5);
+    let [plain, ours, bare, indexed] = times.map(rate);
+    let unit = "events/s";
+    report.ratio("appends, 64 events a commit, of a plain file", unit, Goal::AtLeast(0.22), plain, ours);
+    let what = "appends, 64 events a commit, of the bare engine";
+    report.ratio(&format!("{what} with an index by channel"), unit, Goal::AtLeast(1.5), indexed, ours);
+    report.ratio(&format!("{what} without one"), unit, Goal::None, bare, ours);
+}
+
+fn single(scale: Scale, report: &mut Report) {
+    let directory = directory();
+    let ours = store(directory.path());
+    let mut plain = PlainFile::new(directory.path());
+    let batches = limit::commit();
+    let one = batches.get(..1).unwrap_or_default();
+    let bytes = limit::bytes_of(one);
+    let (mut plain_times, mut our_times) = (Vec::new(), Vec::new());
+    for _ in 0..scale.of(1_000, 200) {
+        plain_times.push(timed(|| plain.commit(&bytes)));
+        our_times.push(timed(|| drop(ours.append(one).expect("appended"))));
+    }
+    let (plain, ours) = (percentile(&mut plain_times, 0.5), percentile(&mut our_times, 0.5));
+    report.ratio("one event to durable, p50", "ms", Goal::AtMost(3.0), plain, ours);
+}
+
+fn timed(act: impl FnOnce()) -> Duration {
+    let before = Instant::now();
+    act();
+    before.elapsed()
+}
+
+/// Sixteen sessions that stream at the same time, in commits of 64 batches, with all rows and checkpoints.
+fn disk(scale: Scale, report: &mut Report) {
+    let directory = directory();
+    let store = store(directory.path());
+    let shape = Shape { deltas: 40, bytes: 200 };
+    let (mut sessions, made): (Vec<Session>, Vec<Batch>) = (0..16).map(|n| Session::create(&store, n)).unzip();
+    store.append(&made).expect("appended");
+    for _ in 0..scale.of(40, 5) {
+        let turns: Vec<Vec<Batch>> = sessions.iter_mut().map(|session| session.turn(shape)).collect();
+        let longest = turns.iter().map(Vec::len).max().unwrap_or(0);
+        let mut commit = Vec::new();
+        for at in 0..longest {
+            commit.extend(turns.iter().filter_map(|turn| turn.get(at).cloned()));
+            if commit.len() >= 64 {
+                store.append(&commit).expect("appended");
+                commit.clear();
+            }
+        }
+        store.append(&commit).expect("appended");
+    }
+    let bytes: u64 = sessions.iter().map(|session| session.action_bytes).sum();
+    report.ratio("disk, rows and checkpoints too", "bytes", Goal::AtMost(3.2), bytes as f64, store.disk_bytes() as f64);
+}

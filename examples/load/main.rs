@@ -1,0 +1,76 @@
+//! The load run: what the host does beside the bare limit of each thing, in one run, as one JSON object on stdout.
+//!
+//! `cargo run --release --example load` takes some minutes; `-- --quick` scales the logs down; `-- --only NAME` runs one
+//! measure. Progress goes to stderr. The host runs in this process on its own threads, over a directory beside the
+//! program; what needs a cold start runs in a child. Always: a ratio compares numbers of the same run, taken in turns.
+//! Left out on purpose: any verdict by exit status. Times on a shared machine decide nothing.
+//!
+//! Source of the goals: `docs/benchmarks.md`.
+
+#![allow(clippy::expect_used, reason = "a measure that cannot go on may say so and end")]
+
+#[path = "../../benches/support/mod.rs"]
+mod support;
+
+mod agent;
+mod appends;
+mod awake;
+mod bare;
+mod child;
+mod client;
+mod echo;
+mod fanout;
+mod flood;
+mod folds;
+mod host;
+mod list;
+mod replay;
+mod report;
+mod start;
+mod wake;
+
+use report::Report;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    pub quick: bool,
+}
+
+impl Scale {
+    /// `whole`, or `quick` of a quick run.
+    pub fn of<T>(self, whole: T, quick: T) -> T {
+        if self.quick { quick } else { whole }
+    }
+}
+
+type Measure = fn(Scale, &mut Report);
+
+/// Every measure by its name, in the order of the table of goals.
+const MEASURES: [(&str, Measure); 10] = [
+    ("appends", appends::measure),
+    ("echo", echo::measure),
+    ("flood", flood::measure),
+    ("fan-out", fanout::measure),
+    ("replay", replay::measure),
+    ("folds", folds::measure),
+    ("start", start::measure),
+    ("wake", wake::measure),
+    ("list", list::measure),
+    ("awake", awake::measure),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((child::FLAG, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return child::run(rest);
+    }
+    let scale = Scale { quick: arguments.iter().any(|argument| argument == "--quick") };
+    let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
+    let mut report = Report::new(scale);
+    for (name, measure) in MEASURES.iter().filter(|(name, _)| only.is_none_or(|only| only == name)) {
+        eprintln!("{name} …");
+        measure(scale, &mut report);
+    }
+    println!("{}", report.json());
+}
