@@ -92,6 +92,8 @@ pub struct Connection {
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
     names: RefCell<HashMap<Channel, Channel>>,
+    /// By name, the event with which its window was last widened.
+    widened: RefCell<HashMap<Channel, ServerSeq>>,
     last_seq: Cell<ServerSeq>,
     unsent_limit: usize,
     /// Wakes the task that writes to the socket.
@@ -121,6 +123,7 @@ impl Connection {
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),
+            widened: RefCell::default(),
             last_seq: Cell::new(0),
             unsent_limit,
             wake: Notify::new(),
@@ -160,6 +163,9 @@ impl Connection {
         for name in names.iter_mut().filter(|s| s.from_seq < envelope.seq) {
             let frame = if envelope.is_page {
                 let Some((frame, window)) = page(name) else { continue };
+                if name.window != window {
+                    self.widened.borrow_mut().insert(name.alias.clone(), envelope.seq);
+                }
                 name.window = window;
                 frame
             } else if name.alias == envelope.channel {
@@ -214,6 +220,7 @@ impl Connection {
             None
         };
         self.names.borrow_mut().insert(subscription.alias.clone(), subscription.channel.clone());
+        self.widened.borrow_mut().remove(&subscription.alias);
         let mut all = self.subscriptions.borrow_mut();
         let names = all.entry(subscription.channel.clone()).or_default();
         names.retain(|s| s.alias != subscription.alias);
@@ -246,6 +253,11 @@ impl Connection {
     /// The window of each name that it is subscribed under.
     pub fn windows(&self) -> Vec<(Channel, Option<Window>)> {
         self.subscriptions.borrow().values().flatten().map(|s| (s.alias.clone(), s.window)).collect()
+    }
+
+    /// The event with which the window of `alias` was last widened: who has not seen it has the narrower one.
+    pub fn widened_at(&self, alias: &Channel) -> Option<ServerSeq> {
+        self.widened.borrow().get(alias).copied()
     }
 
     /// The window of the subscription under `alias`.
@@ -301,6 +313,9 @@ impl Connection {
         let mut all = self.subscriptions.borrow_mut();
         for subscription in all.values_mut().flatten().filter(|s| s.alias == *alias) {
             subscription.from_seq = subscription.from_seq.max(upto);
+            if subscription.window != window {
+                self.widened.borrow_mut().entry(alias.clone()).or_insert(upto);
+            }
             // A page that is held may have shown more than the replay did.
             subscription.window = subscription.window.zip(window).map(|(a, b)| if a.oldest < b.oldest { a } else { b });
         }

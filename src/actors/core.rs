@@ -116,6 +116,8 @@ pub struct ChatCell {
     pub is_gone: bool,
     /// When the chat was last used.
     pub last_used: Instant,
+    /// It was let go of to sleep: its actor writes down what a checkpoint would hold and records nothing more.
+    pub is_asleep: bool,
 }
 
 impl ChatCell {
@@ -132,6 +134,7 @@ impl ChatCell {
             unread: 0,
             is_gone: false,
             last_used: Instant::now(),
+            is_asleep: false,
         }
     }
 

@@ -25,13 +25,13 @@ use super::registry::{Registry, Resolved, first_chat_uri};
 use super::rejection::Rejection;
 use super::root::{RootActor, RootMessage};
 use super::router::Hub;
-use super::session::{Boot, SessionMessage, check_value, reject_at};
+use super::session::{Boot, SessionMessage, check_value};
 use super::shared::Shared;
 use super::writer::{Durability, LogWriter};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
-use crate::projections::action::Action;
+use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store, Table};
+use crate::projections::action::{Action, type_of};
 use crate::projections::chat::ChatFold;
 use crate::projections::replay;
 use crate::projections::root::RootFold;
@@ -206,11 +206,13 @@ impl Host {
     /// [`LogFault`] when the store cannot be read.
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;
+        let mut awaited = Vec::with_capacity(running.len());
         for (chat, uri) in &running {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
                     self.shared.registry.send(found.session, message);
+                    awaited.push(*chat);
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -220,7 +222,7 @@ impl Host {
         while started.elapsed() < RECOVERY_WAIT {
             // Where it fails, the running turns are still in the store, and it is tried again.
             let _ = self.shared.writer.barrier().await;
-            if self.running()?.is_empty() {
+            if !self.running()?.iter().any(|(chat, _)| awaited.contains(chat)) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -297,10 +299,8 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
         };
-        let action = match Action::from_json(value) {
-            Ok(action) => Box::new(action),
-            Err(fault) => return reject_at(&client, self.shared.writer.handed_over(), &Rejection::from(fault)),
-        };
+        // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
+        let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
         match found.kind {
             ChannelKind::Root => self.to_root(RootMessage::Dispatch { client, action }),
             ChannelKind::Session | ChannelKind::Chat => {
@@ -350,6 +350,29 @@ impl Host {
             Err(FoldFault::Log(fault)) => Err(fault),
             Err(other) => Err(LogFault::Engine(other.to_string())),
         }
+    }
+
+    /// Whether `uri` has named this channel for as long as it names anything: always for a channel's own name, and for a
+    /// synonym while its session's default chat has been the same from the beginning. What somebody saw under a name that
+    /// stood for another chat once is no baseline. Reads the session's events for a synonym.
+    ///
+    /// # Errors
+    /// [`LogFault`] when the store cannot be read.
+    pub fn has_always_named(&self, uri: &str, channel: &Channel) -> Result<bool, LogFault> {
+        if uri == channel.as_str() {
+            return Ok(true);
+        }
+        let Ok(Some(found)) = self.shared.registry.resolve(channel.as_str()) else { return Ok(false) };
+        let session = self.shared.registry.session_uri(found.session).ok().flatten();
+        if session.is_none_or(|session| first_chat_uri(session.as_str()) != channel.as_str()) {
+            return Ok(false);
+        }
+        let mut always = true;
+        self.shared.store.scan_channel(found.session, 0, ServerSeq::MAX, &mut |record| {
+            always = record.kind != Kind::Action || keeps_default(&record.action, channel);
+            if always { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(always)
     }
 
     /// `listSessions`: newest first. At most `limit` (1,000 where absent), then a cursor.
@@ -661,6 +684,15 @@ fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Val
         *to = from;
     }
     print
+}
+
+/// Whether `channel` is the session's default chat after this action if it was before.
+fn keeps_default(action: &[u8], channel: &Channel) -> bool {
+    if type_of(action) != "session/defaultChatChanged" {
+        return true;
+    }
+    let value: Value = serde_json::from_slice(action).unwrap_or_default();
+    value.get("defaultChat").and_then(Value::as_str) == Some(channel.as_str())
 }
 
 /// The path that a `file:` URI of this host names.

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use actix::{Actor, Addr, Arbiter, ArbiterHandle};
+use actix::dev::channel::channel;
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, Context};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::session::{Boot, SessionActor, SessionMessage};
+use super::session::{Boot, MAILBOX, SessionActor, SessionMessage};
 use super::shared::Shared;
 use crate::events::rows::{ChannelKind, ChannelRow, channel_key};
 use crate::events::{Channel, ChannelId, Table};
@@ -236,16 +237,21 @@ impl Registry {
     }
 
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
-    /// hears `busy` when the actor's mailbox is full.
+    /// hears `busy` when the actor's mailbox is full, or when the host stops.
     pub fn send(&self, session: ChannelId, message: SessionMessage) {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
-            if !table.awake.get(&session).is_some_and(|awake| awake.addr.connected()) {
+            let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
+            // What stops may still have batches on their way: a fold that is read now would lack them.
+            if !awake && !shared.is_stopping() {
                 let awake = self.start(&shared, session, Boot::Load);
                 table.awake.insert(session, awake);
             }
-            table.awake.get(&session).and_then(|awake| awake.send(message))
+            match table.awake.get(&session) {
+                Some(awake) => awake.send(message),
+                None => Some(message),
+            }
         };
         if let Some(message) = refused {
             message.refuse_busy(&shared);
@@ -293,7 +299,13 @@ impl Registry {
         let at = usize::try_from(id.0).unwrap_or(0) % self.arbiters.len().max(1);
         let addr = match self.arbiters.get(at) {
             Some(arbiter) => {
-                SessionActor::start_in_arbiter(arbiter, move |_| SessionActor::new(id, boot, counted, shared))
+                // As `start_in_arbiter` does, but with room for what arrives before the actor runs.
+                let (sender, receiver) = channel(MAILBOX);
+                arbiter.spawn_fn(move || {
+                    let actor = SessionActor::new(id, boot, counted, shared);
+                    actix_rt::spawn(Context::with_receiver(receiver).into_future(actor));
+                });
+                Addr::new(sender)
             }
             None => SessionActor::new(id, boot, counted, shared).start(),
         };

@@ -44,7 +44,7 @@ const CLIENTS_LANE: ChannelId = ChannelId(u64::MAX);
 pub enum RootMessage {
     Dispatch {
         client: ClientAction,
-        action: Box<Action>,
+        action: Result<Box<Action>, Rejection>,
     },
     Subscribe {
         caller: Caller,
@@ -94,7 +94,15 @@ impl RootActor {
         }
         root.bring_up_to_date(sessions);
         root.note_configuration();
+        root.handed_over();
         Ok(root)
+    }
+
+    /// Waits, at a start, until what was appended is with the routers: who comes back must not read a log that lacks it.
+    fn handed_over(&self) {
+        let (done, wait) = std::sync::mpsc::channel();
+        self.lane.release(None, Box::new(move |_| done.send(()).unwrap_or_default()));
+        let _ = wait.recv();
     }
 
     fn begin(&mut self) {
@@ -190,7 +198,8 @@ impl RootActor {
         }
         let values = self.fold.state.config.as_ref().map(|config| &config.values);
         let same = |(key, value): (&String, &Value)| values.and_then(|values| values.get(key)) == Some(value);
-        if change.replace != Some(true) && change.config.iter().all(same) {
+        let drops = change.replace == Some(true) && values.is_some_and(|values| values.len() > change.config.len());
+        if change.config.iter().all(same) && !drops {
             return echo(&self.lane, client);
         }
         self.fold.apply(&action);
@@ -333,7 +342,8 @@ impl Handler<RootMessage> for RootActor {
 
     fn handle(&mut self, message: RootMessage, ctx: &mut Context<Self>) {
         match message {
-            RootMessage::Dispatch { client, action } => self.dispatch(client, *action),
+            RootMessage::Dispatch { client, action: Ok(action) } => self.dispatch(client, *action),
+            RootMessage::Dispatch { client, action: Err(rejection) } => reject(&self.lane, client, rejection),
             RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
             RootMessage::SessionsChanged { by } => {
                 let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);

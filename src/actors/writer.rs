@@ -472,20 +472,15 @@ fn hand_over(
     before: ServerSeq,
     mut later: Option<&mut Vec<Release>>,
 ) {
-    let mut run: Vec<Envelope> = Vec::new();
     for (session, _, step) in steps {
         match step {
             Step::Batch(index) => {
-                let mut last = None;
-                if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
-                    last = publish_batch(shared, batch, *first, &mut run);
-                }
-                if !run.is_empty() {
-                    shared.hub.publish(std::mem::take(&mut run));
-                }
-                // The number is said, and the lane's count falls, only when the envelopes are with the routers.
+                // Held over the hand-over: whoever reads a number before this sends it before the envelopes, and whoever
+                // reads it afterwards behind them. The lane's count falls only when they are with the routers.
                 let mut state = shared.state();
-                state.handed_over = last.unwrap_or(state.handed_over);
+                if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
+                    publish_batch(shared, &mut state, batch, *first);
+                }
                 if let Some(queue) = state.lanes.get_mut(&session).filter(|_| later.is_some()) {
                     queue.ahead += 1;
                 }
@@ -504,19 +499,23 @@ fn hand_over(
     }
 }
 
-/// Notes the numbers of `batch` and adds its envelopes to `run`. Returns the last number, if it has events.
-fn publish_batch(shared: &Shared, batch: &Batch, first: ServerSeq, run: &mut Vec<Envelope>) -> Option<ServerSeq> {
-    let mut state = shared.state();
+/// Notes the numbers of `batch` and gives its envelopes to the routers.
+fn publish_batch(shared: &Shared, state: &mut State, batch: &Batch, first: ServerSeq) {
     if state.newest.len() > KNOWN_CHANNELS {
         state.newest.clear();
     }
+    let mut envelopes = Vec::new();
     for (seq, event) in (first..).zip(&batch.events) {
         state.newest.insert(event.channel_id, seq);
+        state.handed_over = seq;
         if event.kind == Kind::Action {
-            run.push(Envelope::new(event.channel.clone(), event.channel_id, seq, event.origin.as_ref(), &event.action));
+            let (channel, id) = (event.channel.clone(), event.channel_id);
+            envelopes.push(Envelope::new(channel, id, seq, event.origin.as_ref(), &event.action));
         }
     }
-    (first..).zip(&batch.events).last().map(|(seq, _)| seq)
+    if !envelopes.is_empty() {
+        shared.hub.publish(envelopes);
+    }
 }
 
 fn done(state: &mut State, session: ChannelId) {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, ResponsePart};
+use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
@@ -37,7 +37,7 @@ pub struct ChatFold {
     pub conversation: Option<String>,
     /// Turns that the agent can go back to, among those that have no row yet.
     rewindable: Vec<String>,
-    /// Where the markdown and reasoning parts of the running turn stand, by id.
+    /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
 }
@@ -127,7 +127,11 @@ impl ChatFold {
             StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_) => {
                 self.end_turn()
             }
-            StateAction::ChatResponsePart(_) => {
+            StateAction::ChatTurnResume(_) => {
+                self.parts = None;
+                None
+            }
+            StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
                 self.index_last_part();
                 None
             }
@@ -211,11 +215,26 @@ fn is_prefix(candidate: u64, ordinal: u64) -> bool {
     rest == candidate
 }
 
+/// The id of a tool call, whatever its state.
+pub fn call_id(call: &ToolCallState) -> &str {
+    match call {
+        ToolCallState::Streaming(call) => &call.tool_call_id,
+        ToolCallState::PendingConfirmation(call) => &call.tool_call_id,
+        ToolCallState::Running(call) => &call.tool_call_id,
+        ToolCallState::AuthRequired(call) => &call.tool_call_id,
+        ToolCallState::PendingResultConfirmation(call) => &call.tool_call_id,
+        ToolCallState::Completed(call) => &call.tool_call_id,
+        ToolCallState::Cancelled(call) => &call.tool_call_id,
+        ToolCallState::Unknown(_) => "",
+    }
+}
+
 /// The id that a delta finds a part by. The reducer looks at tool calls too, whose ids share one space with the parts'.
 fn part_id(part: &ResponsePart) -> Option<&str> {
     match part {
         ResponsePart::Markdown(part) => Some(&part.id),
         ResponsePart::Reasoning(part) => Some(&part.id),
+        ResponsePart::ToolCall(part) => Some(call_id(&part.tool_call)),
         _ => None,
     }
 }

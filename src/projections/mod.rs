@@ -10,6 +10,8 @@ pub mod chat;
 pub mod fact;
 pub mod inputs;
 pub mod mirror;
+#[cfg(test)]
+mod properties;
 pub mod replay;
 pub mod root;
 pub mod session;

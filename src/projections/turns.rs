@@ -67,7 +67,8 @@ pub fn branch(
     Ok((turns, next))
 }
 
-/// The n of the turn with this ordinal on the branch that ends at `head`, in a logarithmic number of reads.
+/// The n of the turn with this ordinal on the branch that ends at `head`, in a number of reads that grows as the square of
+/// the logarithm of the branch's length.
 ///
 /// # Errors
 /// Those of `read`.

@@ -12,6 +12,7 @@ use crate::actors::connection::Window;
 use crate::actors::host::Host;
 use crate::clock::Millis;
 use crate::events::LogFault;
+use crate::events::ServerSeq;
 
 /// How many clients are kept in memory; the one that was not used for longest goes first.
 const KEPT: usize = 100_000;
@@ -48,6 +49,9 @@ pub struct RememberedWindow {
     pub turns: Option<u64>,
     /// The oldest turn that it was shown; `None` where it has all.
     pub oldest: Option<Window>,
+    /// The event with which the window was widened to that. It was sent, which does not say that it arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widened_at: Option<ServerSeq>,
 }
 
 /// The client id belongs to somebody else.

@@ -180,7 +180,8 @@ impl Peer {
             views.retain(|alias, _| self.connection.channel_of(alias).is_some());
         }
         drop(views);
-        let window = RememberedWindow { turns, oldest: self.connection.window(alias) };
+        let (oldest, widened_at) = (self.connection.window(alias), self.connection.widened_at(alias));
+        let window = RememberedWindow { turns, oldest, widened_at };
         self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
     }
 
@@ -197,7 +198,7 @@ impl Peer {
         let Some(caller) = caller else { return };
         for (alias, oldest) in windows {
             let turns = self.views.borrow().get(&alias).copied();
-            let window = RememberedWindow { turns, oldest };
+            let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };
             self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
         }
         self.app.host.client_gone(&caller);

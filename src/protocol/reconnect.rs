@@ -178,7 +178,7 @@ impl Reconnect<'_> {
 
     /// Whether a replay can be the answer: a cursor 0 has no baseline to replay onto.
     fn is_replayed(&self, missed: &Missed) -> bool {
-        self.asked.form == Form::Watermark || missed.last_seen > 0
+        missed.has_baseline && (self.asked.form == Form::Watermark || missed.last_seen > 0)
     }
 
     async fn resolve(&self) -> Result<Vec<Option<Missed>>, Refusal> {
@@ -187,9 +187,12 @@ impl Reconnect<'_> {
         let windows = self.client.windows.clone();
         let resolve = move || {
             let one = |(alias, last_seen): (Channel, ServerSeq)| {
-                let window = windows.get(alias.as_str()).and_then(|window| window.oldest);
-                let found = host.resolve(alias.as_str())?;
-                Ok(found.map(|(channel, id)| Missed { alias, channel, id, last_seen, window }))
+                let remembered = windows.get(alias.as_str()).copied().unwrap_or_default();
+                let window = remembered.oldest;
+                let Some((channel, id)) = host.resolve(alias.as_str())? else { return Ok(None) };
+                let has_window = remembered.widened_at.is_none_or(|seq| seq <= last_seen);
+                let has_baseline = has_window && host.has_always_named(alias.as_str(), &channel)?;
+                Ok(Some(Missed { alias, channel, id, last_seen, window, has_baseline }))
             };
             cursors.into_iter().map(one).collect::<Result<Vec<_>, crate::events::LogFault>>()
         };

@@ -9,6 +9,7 @@ use crate::actors::connection::{Subscription, Window};
 use crate::actors::envelope::{Envelope, envelope_json, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
+use crate::projections::action::type_of;
 
 /// A channel to catch up on.
 #[derive(Debug, Clone)]
@@ -21,6 +22,9 @@ pub struct Missed {
     pub last_seen: ServerSeq,
     /// How far back the client's turns reach.
     pub window: Option<Window>,
+    /// Whether what the client has is known: its name has always stood for this channel, and it has seen the page that
+    /// widened its window.
+    pub has_baseline: bool,
 }
 
 /// What was missed, ascending, as the JSON of envelopes.
@@ -50,18 +54,19 @@ impl<'a> Reader<'a> {
 
     /// What was missed of a channel. `None` where a snapshot has to do: there is no room, events were folded into one that
     /// the client has half of, or the client has seen a number that this log has no event for. It is then ahead of the
-    /// host, or in a range that was lost, and what it holds is not what happened.
+    /// host, or in a range that was lost, and what it holds is not what happened. The same where the root began anew, and
+    /// where the client's name for the channel stood for another one once.
     ///
     /// # Errors
     /// [`LogFault`] when the log cannot be read.
     pub fn read(&mut self, missed: &Missed) -> Result<Option<Replay>, LogFault> {
-        if !self.is_known(missed.last_seen)? {
+        if !missed.has_baseline || !self.is_known(missed.last_seen)? {
             return Ok(None);
         }
         let mut replay = Replay { actions: Vec::new(), window: missed.window };
         let (mut left, mut is_whole) = (self.room, true);
         self.store.scan_channel(missed.id, missed.last_seen, self.upto, &mut |record| {
-            is_whole = !is_folded_over(&record, missed.last_seen);
+            is_whole = !is_folded_over(&record, missed.last_seen) && !begins_anew(&record, missed.last_seen);
             if !is_whole {
                 return ControlFlow::Break(());
             }
@@ -104,6 +109,11 @@ impl<'a> Reader<'a> {
 /// Whether a compaction folded events into `record`, of which the client has some and lacks some.
 fn is_folded_over(record: &Record, last_seen: ServerSeq) -> bool {
     record.covers_from.is_some_and(|from| from <= last_seen && last_seen < record.seq)
+}
+
+/// Whether `record` changes what no action can, so that only a snapshot brings it.
+fn begins_anew(record: &Record, last_seen: ServerSeq) -> bool {
+    last_seen > 0 && record.kind == Kind::Host && type_of(&record.action) == "host/rootCreated"
 }
 
 /// The envelope of a record under the client's name for the channel; nothing for what no client may see.
@@ -177,7 +187,7 @@ mod tests {
 
     fn missed(id: ChannelId, last_seen: ServerSeq, oldest: Option<u64>) -> Missed {
         let window = oldest.map(|oldest| Window { oldest });
-        Missed { alias: "alias".into(), channel: "ahp-chat:/c".into(), id, last_seen, window }
+        Missed { alias: "alias".into(), channel: "ahp-chat:/c".into(), id, last_seen, window, has_baseline: true }
     }
 
     fn seqs(replay: &Replay) -> Vec<ServerSeq> {

@@ -4,13 +4,30 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod actors;
+mod approvals;
+mod cases;
+mod chats;
 #[path = "../command/mod.rs"]
 mod command;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
+mod deltas;
 mod disk;
+mod drafts;
 mod durability;
 mod harness;
 mod killed;
+mod mirrors;
+mod official;
+mod properties;
+mod queue;
+mod refusals;
+mod replay;
+mod samples;
+mod sessions;
 mod slow;
+mod summaries;
+mod turns;
+mod vscode;
+mod windows;

@@ -5,8 +5,8 @@
 
 use actix::{AsyncContext, Context};
 use ahp_types::actions::{
-    ChatActivityChangedAction, ChatErrorAction, ChatPendingMessageRemovedAction, ChatResponsePartAction,
-    ChatTurnCancelledAction, ChatTurnCompleteAction, SessionMetaChangedAction, StateAction,
+    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatPendingMessageRemovedAction,
+    ChatResponsePartAction, ChatTurnCancelledAction, ChatTurnCompleteAction, SessionMetaChangedAction, StateAction,
 };
 use ahp_types::state::{
     ErrorInfo, ErrorResponsePart, PendingMessageKind, ResponsePart, SystemNotificationResponsePart,
@@ -138,9 +138,26 @@ impl ChatActor {
         self.record(by, entries, effects, ctx);
     }
 
+    /// What is listed as going on in the background ended with the process that did it.
+    fn end_background_work(&mut self, ctx: &mut Context<Self>) {
+        let ids: Vec<String> = {
+            let cell = self.cell.borrow();
+            let works = cell.fold.state.background_work.iter().flatten();
+            works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned())).collect()
+        };
+        if ids.is_empty() {
+            return;
+        }
+        let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+        let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
+        let by = self.by_host();
+        self.record(by, entries, Vec::new(), ctx);
+    }
+
     /// A turn is running and nobody works on it: a crash interrupted it. It gets its ending, and says why.
     /// While the disk takes nothing it waits, so that the chat can be read meanwhile.
     pub(super) fn recover(&mut self, ctx: &mut Context<Self>) {
+        self.end_background_work(ctx);
         let turn = self.cell.borrow().fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
         let Some(turn_id) = turn else { return };
         if self.shared.store.accepts_appends().is_err() {

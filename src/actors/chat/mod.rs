@@ -49,7 +49,7 @@ pub enum ChatMessage {
     /// A client's action.
     Dispatch {
         client: ClientAction,
-        action: Box<Action>,
+        action: Result<Box<Action>, Rejection>,
     },
     Subscribe(Subscriber),
     FetchTurns {
@@ -181,7 +181,7 @@ impl ChatActor {
         }
     }
 
-    fn dispatch(&mut self, client: ClientAction, action: Action, ctx: &mut Context<Self>) {
+    fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
         let verdict = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let view = View { core: &core, cell: &cell, client: &client, at: self.shared.clock.now() };
@@ -190,7 +190,7 @@ impl ChatActor {
             } else if self.shared.is_stopping() {
                 Err(Rejection::new(Code::Busy, "the host is stopping"))
             } else {
-                decide::decide(&view, action)
+                action.and_then(|action| decide::decide(&view, *action))
             }
         };
         match verdict {
@@ -320,8 +320,11 @@ impl Handler<ChatMessage> for ChatActor {
         if self.cell.borrow().is_gone {
             return self.serve_gone(message, ctx);
         }
+        if self.cell.borrow().is_asleep && matches!(message, ChatMessage::Agent { .. }) {
+            return;
+        }
         match message {
-            ChatMessage::Dispatch { client, action } => self.dispatch(client, *action, ctx),
+            ChatMessage::Dispatch { client, action } => self.dispatch(client, action, ctx),
             ChatMessage::Subscribe(subscriber) => self.subscribe(subscriber),
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
@@ -383,10 +386,12 @@ impl ChatCell {
         self.last_used = Instant::now();
     }
 
-    /// Whether nothing keeps the chat in memory: no turn, no message, nothing on its way to the disk, not used for `idle`.
+    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, no message, nothing on its way to
+    /// the disk, not used for `idle`.
     pub fn can_sleep(&self, idle: Duration) -> bool {
-        let idles = self.fold.state.active_turn.is_none() && self.unread == 0;
-        idles && self.is_settled() && self.last_used.elapsed() >= idle
+        let state = &self.fold.state;
+        let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
+        !works && self.unread == 0 && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 

@@ -8,14 +8,13 @@ use ahp_types::actions::{
     ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallContentChangedAction, ChatToolCallReadyAction,
     ChatToolCallStartAction, ChatUsageAction, StateAction,
 };
-use ahp_types::state::{
-    ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolCallState, ToolInput,
-};
+use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolInput};
 
 use super::decide::Entry;
 use super::text::TextKind;
 use super::{ChatActor, ending};
 use crate::actors::agent::{AgentEvent, Ending, ToolAsk};
+use crate::projections::chat::call_id;
 use crate::projections::fact::Fact;
 
 impl ChatActor {
@@ -253,18 +252,4 @@ fn action_of(event: AgentEvent) -> Option<StateAction> {
         }
         _ => return None,
     })
-}
-
-/// The id of a tool call, whatever its state.
-pub fn call_id(call: &ToolCallState) -> &str {
-    match call {
-        ToolCallState::Streaming(call) => &call.tool_call_id,
-        ToolCallState::PendingConfirmation(call) => &call.tool_call_id,
-        ToolCallState::Running(call) => &call.tool_call_id,
-        ToolCallState::AuthRequired(call) => &call.tool_call_id,
-        ToolCallState::PendingResultConfirmation(call) => &call.tool_call_id,
-        ToolCallState::Completed(call) => &call.tool_call_id,
-        ToolCallState::Cancelled(call) => &call.tool_call_id,
-        ToolCallState::Unknown(_) => "",
-    }
 }

@@ -50,9 +50,10 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
             let Some(config) = &state.config else {
                 return Err(Rejection::new(Code::Malformed, "the session has no configuration"));
             };
-            check_config(config, &change.config)?;
             let replaces = change.replace.unwrap_or(false);
-            unchanged(!replaces && change.config.iter().all(|(key, value)| config.values.get(key) == Some(value)))
+            check_config(config, &change.config, replaces)?;
+            let same = change.config.iter().all(|(key, value)| config.values.get(key) == Some(value));
+            unchanged(same && !(replaces && config.values.len() > change.config.len()))
         }
         StateAction::SessionActiveClientSet(set) => {
             own_client(&set.active_client.client_id, client)?;
@@ -126,18 +127,32 @@ fn fit_for_default(core: &SessionCore, wanted: Option<&str>) -> Result<(), Rejec
     Ok(())
 }
 
-/// Only known properties that may change in a session, with values that their schema allows.
-fn check_config(config: &SessionConfigState, changes: &serde_json::Map<String, Value>) -> Result<(), Rejection> {
+/// Only known properties that may change in a session, with values that their schema allows. Where the values are replaced,
+/// those that may not change are among the new ones.
+fn check_config(
+    config: &SessionConfigState,
+    changes: &serde_json::Map<String, Value>,
+    replaces: bool,
+) -> Result<(), Rejection> {
+    let fixed = |key: &String| config.schema.properties.get(key).is_none_or(|property| !may_change(property));
+    let dropped = config.values.keys().find(|key| replaces && !changes.contains_key(*key) && fixed(key));
+    if let Some(key) = dropped {
+        return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
+    }
     for (key, value) in changes {
         let Some(property) = config.schema.properties.get(key) else {
             return Err(Rejection::new(Code::Malformed, format!("the session's configuration has no {key}")));
         };
-        if property.session_mutable != Some(true) || property.read_only == Some(true) {
+        if !may_change(property) && config.values.get(key) != Some(value) {
             return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
         }
         check_value(key, property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
     }
     Ok(())
+}
+
+fn may_change(property: &ahp_types::state::SessionConfigPropertySchema) -> bool {
+    property.session_mutable == Some(true) && property.read_only != Some(true)
 }
 
 /// Whether `value` fits the schema of the property `key`.

@@ -14,13 +14,14 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
-use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell};
+use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
+use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
 use crate::events::Channel;
 use crate::events::rows::ChannelKind;
@@ -37,7 +38,14 @@ fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
 
 impl SessionActor {
     /// `createChat`: a peer chat under the URI that the client chose.
-    pub(super) fn create_chat(&mut self, core: &Core, caller: &Caller, command: CreateChat, reply: Reply) {
+    pub(super) fn create_chat(
+        &mut self,
+        core: &Core,
+        caller: &Caller,
+        command: CreateChat,
+        reply: Reply,
+        ctx: &mut Context<Self>,
+    ) {
         let uri = Channel::from(command.chat.as_str());
         let own_default = core.borrow().fold.state.default_chat.as_deref() == Some(uri.as_str());
         if own_default && command.source.is_none() {
@@ -51,7 +59,11 @@ impl SessionActor {
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
             Err(problem) => {
-                let refusal = invalid(problem.code.word(), format!("initialMessage: {}", problem.detail));
+                let kind = match problem.code {
+                    Code::LimitExceeded => RefusalKind::Unavailable,
+                    _ => RefusalKind::InvalidParams,
+                };
+                let refusal = Refusal::new(kind, problem.code.word(), format!("initialMessage: {}", problem.detail));
                 return refuse(&core.borrow(), refusal, reply);
             }
         };
@@ -83,7 +95,9 @@ impl SessionActor {
             recording.session_action(Action::host(added), None, false);
             recording.finish(None);
         }
-        self.answer_created(core, uri, message, caller, reply);
+        let principal = Arc::clone(&caller.principal);
+        let first = message.map(|message| ChatMessage::Begin { message, principal });
+        self.answer_created(core, uri, first, reply, ctx);
     }
 
     /// The first turn begins in the same breath, and the answer waits for it.
@@ -91,18 +105,22 @@ impl SessionActor {
         &mut self,
         core: &Core,
         uri: Channel,
-        message: Option<serde_json::Value>,
-        caller: &Caller,
+        first: Option<ChatMessage>,
         reply: Reply,
+        ctx: &mut Context<Self>,
     ) {
         let chat = self.chat(core, &uri);
-        if let (Some(chat), Some(message)) = (&chat, message) {
-            let principal = Arc::clone(&caller.principal);
-            tell(core, &uri, chat, ChatMessage::Begin { message, principal });
-        }
         let shared = Arc::clone(&self.shared);
-        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(uri.as_str())));
-        answer(&core.borrow(), Ok(command::null()), reply);
+        let settled = uri.clone();
+        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(settled.as_str())));
+        match (chat, first) {
+            (Some(chat), Some(first)) => {
+                let answered = Rc::clone(core);
+                let then = move || answer(&answered.borrow(), Ok(command::null()), reply);
+                tell_then(core, (&uri, &chat), first, ctx, then);
+            }
+            _ => answer(&core.borrow(), Ok(command::null()), reply),
+        }
     }
 
     fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
@@ -127,6 +145,7 @@ impl SessionActor {
             return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
         }
         check_chat_uri(&command.chat)?;
+        self.check_free(&command.chat)?;
         let outside = command
             .working_directories
             .iter()
@@ -135,6 +154,19 @@ impl SessionActor {
         match outside {
             Some(directory) => Err(invalid("bad-directory", format!("{directory} is not a directory of the session"))),
             None => Ok(()),
+        }
+    }
+
+    /// A name that reaches a channel is taken, also one that is only a synonym.
+    fn check_free(&self, uri: &str) -> Result<(), Refusal> {
+        match self.shared.registry.resolve(uri) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(Refusal::new(
+                RefusalKind::AlreadyExists,
+                "already-exists",
+                format!("there is a chat {uri} already"),
+            )),
+            Err(fault) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())),
         }
     }
 
@@ -228,13 +260,20 @@ impl SessionActor {
     }
 
     /// A client is gone: after the grace time its entry goes too, unless it is back.
-    pub(super) fn client_left(&self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
+    pub(super) fn client_left(&mut self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
         let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
         if !listed {
             return;
         }
+        self.leaves += 1;
+        let leave = self.leaves;
+        self.leaving.insert(Arc::clone(client_id), leave);
         let client_id = Arc::clone(client_id);
         ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
+            if actor.leaving.get(&client_id) != Some(&leave) {
+                return;
+            }
+            actor.leaving.remove(&client_id);
             if !actor.shared.clients.is_elsewhere(&client_id, connection) {
                 actor.remove_client(&client_id);
             }

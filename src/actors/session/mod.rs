@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message};
 
 pub use actions::{check_value, not_for_this_channel, title};
 
@@ -35,7 +35,7 @@ use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
 /// How many messages a session may be behind before its clients hear `busy`.
-const MAILBOX: usize = 4_096;
+pub const MAILBOX: usize = 4_096;
 
 /// How a session's actor begins.
 pub enum Boot {
@@ -56,7 +56,8 @@ pub enum SessionMessage {
     Dispatch {
         channel: Channel,
         client: ClientAction,
-        action: Box<Action>,
+        /// The action, or what is wrong with it: also that is said in its turn.
+        action: Result<Box<Action>, Rejection>,
     },
     /// A snapshot and the subscription that comes with it.
     Subscribe {
@@ -163,6 +164,9 @@ pub struct SessionActor {
     /// Absent until the session is read, and when it cannot be.
     core: Option<Rc<RefCell<SessionCore>>>,
     chats: HashMap<Channel, Addr<ChatActor>>,
+    /// Clients that left and whose grace runs, each with the number of its leave.
+    leaving: HashMap<Arc<str>, u64>,
+    leaves: u64,
     last_used: Instant,
     /// Messages that wait until the session can be read; absent when nothing has to wait.
     waiting: Option<Vec<SessionMessage>>,
@@ -170,6 +174,8 @@ pub struct SessionActor {
     was_lost: bool,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
+    /// It was stopped: what it still finds in its mailbox wakes nothing.
+    stopped: bool,
 }
 
 impl SessionActor {
@@ -182,10 +188,13 @@ impl SessionActor {
             boot: Some(boot),
             core: None,
             chats: HashMap::new(),
+            leaving: HashMap::new(),
+            leaves: 0,
             last_used: Instant::now(),
             waiting: None,
             was_lost: false,
             unread,
+            stopped: false,
         }
     }
 }
@@ -194,7 +203,6 @@ impl Actor for SessionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        ctx.set_mailbox_capacity(MAILBOX);
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
         match self.boot.take() {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
@@ -243,6 +251,9 @@ impl SessionActor {
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
         }
+        if self.stopped {
+            return message.refuse_busy(&self.shared);
+        }
         self.last_used = Instant::now();
         self.panicked(ctx);
         if self.core.is_none() {
@@ -258,23 +269,26 @@ impl SessionActor {
             return refuse_disposed(&core.borrow(), message);
         }
         match message {
-            SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, *action),
+            SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, action, ctx),
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
                 let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
+                    self.leaving.remove(&subscriber.caller.client_id);
                     return subscribe(&core.borrow(), subscriber);
                 }
                 match self.chat(&core, &channel) {
-                    Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber)),
+                    Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber), ctx),
                     None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
                 }
             }
-            SessionMessage::CreateChat { caller, command, reply } => self.create_chat(&core, &caller, *command, reply),
+            SessionMessage::CreateChat { caller, command, reply } => {
+                self.create_chat(&core, &caller, *command, reply, ctx)
+            }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
-                    tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply });
+                    tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
@@ -300,24 +314,47 @@ impl SessionActor {
 
 /// What reaches a session that was disposed meanwhile. An action for a channel that is not there is ignored.
 fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
-    let text = format!("there is no session {}", core.channel);
-    let refusal = Refusal::new(RefusalKind::UnknownSession, "unknown-session", text);
+    let unknown = || {
+        let text = format!("there is no session {}", core.channel);
+        Refusal::new(RefusalKind::UnknownSession, "unknown-session", text)
+    };
     match message {
         SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
-        SessionMessage::CreateChat { reply, .. }
-        | SessionMessage::DisposeChat { reply, .. }
-        | SessionMessage::DisposeSession { reply, .. }
-        | SessionMessage::FetchTurns { reply, .. } => refuse(core, refusal, reply),
+        SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
+            refuse(core, unknown(), reply);
+        }
+        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+            refuse(core, no_such_chat(&chat), reply);
+        }
         _ => {}
     }
 }
 
-/// Sends a chat what it must not miss: it does not fall asleep before it has handled it.
-fn tell(core: &Rc<RefCell<SessionCore>>, chat: &Channel, addr: &Addr<ChatActor>, message: ChatMessage) {
+/// Sends a chat what it must not miss: it does not fall asleep before it has handled it. The session takes nothing more until
+/// then, so that what a client sends to a session and its chats is decided in the order in which it was sent. A chat never
+/// waits for its session: this ends.
+fn tell(
+    core: &Rc<RefCell<SessionCore>>,
+    chat: &Channel,
+    addr: &Addr<ChatActor>,
+    message: ChatMessage,
+    ctx: &mut Context<SessionActor>,
+) {
+    tell_then(core, (chat, addr), message, ctx, || ());
+}
+
+/// The same, and runs `then` when the chat has handled it.
+fn tell_then(
+    core: &Rc<RefCell<SessionCore>>,
+    (chat, addr): (&Channel, &Addr<ChatActor>),
+    message: ChatMessage,
+    ctx: &mut Context<SessionActor>,
+    then: impl FnOnce() + 'static,
+) {
     if let Some(cell) = core.borrow().chats.get(chat.as_str()) {
         cell.borrow_mut().unread += 1;
     }
-    addr.do_send(message);
+    ctx.wait(actix::fut::wrap_future::<_, SessionActor>(addr.send(message)).map(|_, _, _| then()));
 }
 
 impl SessionMessage {
@@ -466,7 +503,14 @@ impl SessionActor {
         Some(addr)
     }
 
-    fn dispatch(&mut self, core: &Rc<RefCell<SessionCore>>, channel: Channel, client: ClientAction, action: Action) {
+    fn dispatch(
+        &mut self,
+        core: &Rc<RefCell<SessionCore>>,
+        channel: Channel,
+        client: ClientAction,
+        action: Result<Box<Action>, Rejection>,
+        ctx: &mut Context<Self>,
+    ) {
         let resent = core.borrow().is_resent(&client);
         match resent {
             Ok(true) => return echo(&core.borrow().lane, client),
@@ -477,6 +521,13 @@ impl SessionActor {
             }
         }
         if channel == core.borrow().channel {
+            let action = match action {
+                Ok(action) => *action,
+                Err(rejection) => return reject(&core.borrow().lane, client, rejection),
+            };
+            if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
+                self.leaving.remove(&client.caller.client_id);
+            }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             actions::dispatch(&mut core.borrow_mut(), client, action);
             if configures {
@@ -485,7 +536,7 @@ impl SessionActor {
             return;
         }
         match self.chat(core, &channel) {
-            Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action: Box::new(action) }),
+            Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
             None => tracing::debug!(%channel, "an action for a chat that is gone"),
         }
     }

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema};
-use scrollback::actors::agent::{Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, ProcessStart};
+use scrollback::actors::agent::{
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, ProcessStart, ToolDecision,
+};
 use scrollback::agents;
 
 /// Stands in the place of the demo. Cheap to clone.
@@ -41,10 +43,24 @@ impl RecordingAgent {
         prompts.collect()
     }
 
+    /// What was decided about its tool calls, in order.
+    pub fn decisions(&self) -> Vec<ToolDecision> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let decisions = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Decide { decision, .. } => Some(decision.clone()),
+            _ => None,
+        });
+        decisions.collect()
+    }
+
     /// Makes the newest process say `text` in `turn`.
     pub async fn says(&self, turn: &str, text: &str) {
+        self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;
+    }
+
+    /// Makes the newest process say something.
+    pub async fn emits(&self, event: AgentEvent) {
         let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sink.clone();
-        let event = AgentEvent::Text { turn_id: turn.into(), text: text.into() };
         sink.expect("no process").send(event).await.expect("the process is gone");
     }
 }

@@ -168,6 +168,16 @@ impl Client {
         self.waiting.drain(..).collect()
     }
 
+    /// What has arrived and nobody has asked for yet.
+    pub fn taken(&mut self) -> Vec<Value> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// Closes the connection in order; nothing can be asked of this client afterwards.
+    pub async fn hang_up(&mut self) {
+        let _ = self.socket.close(None).await;
+    }
+
     /// Ends the connection without a word.
     pub async fn drop_socket(self) {
         drop(self.socket);

@@ -46,6 +46,9 @@ impl Default for Options {
 pub struct TestHost {
     pub address: SocketAddr,
     pub host: Arc<Host>,
+    store: Arc<dyn Store>,
+    /// How many others held the store when the host began.
+    others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -65,6 +68,7 @@ impl TestHost {
     pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -91,7 +95,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
@@ -102,9 +106,9 @@ impl TestHost {
     }
 
     /// Stops the host in order, and shows all actions of its log.
-    pub fn stop_and_scan(self, look: impl FnOnce(&[Value])) {
+    pub fn stop_and_scan(mut self, look: impl FnOnce(&[Value])) {
         let store = Arc::clone(self.host.store());
-        self.stop();
+        self.end();
         let mut actions = Vec::new();
         let mut visit = |record: Record| {
             if record.kind == Kind::Action {
@@ -116,9 +120,16 @@ impl TestHost {
         look(&actions);
     }
 
-    /// Stops the host in order.
+    /// Stops the host in order. When this returns nothing of it holds its store any more.
     pub fn stop(mut self) {
         self.end();
+        let (store, others) = (Arc::clone(&self.store), self.others);
+        drop(self);
+        let started = Instant::now();
+        while Arc::strong_count(&store) > 1 + others {
+            assert!(started.elapsed() < super::PATIENCE, "a stopped host still holds its store");
+            std::thread::yield_now();
+        }
     }
 
     fn end(&mut self) {

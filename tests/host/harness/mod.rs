@@ -1,12 +1,22 @@
 //! A host in this process, and two clients of it: raw frames, and the official library.
 
 mod agent;
+mod asking;
 mod client;
 mod host;
+pub mod laws;
+mod mirror;
+mod random;
+mod store;
+pub mod walk;
 
 pub use agent::RecordingAgent;
+pub use asking::{envelopes, markdown, on, streamed, types, word};
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost, opened};
+pub use mirror::{Mirrored, ROOT, canonical, difference};
+pub use random::{Random, seed};
+pub use store::Watched;
 
 use std::time::Duration;
 

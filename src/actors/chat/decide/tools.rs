@@ -13,9 +13,9 @@ use ahp_types::state::{
 
 use super::{Effect, Entry, Verdict, View};
 use crate::actors::agent::ToolDecision;
-use crate::actors::chat::said::call_id;
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
+use crate::projections::chat::call_id;
 
 fn find<'a>(view: &'a View<'_>, turn_id: &str, id: &str) -> Result<&'a ToolCallState, Rejection> {
     let turn = view.cell.fold.state.active_turn.as_ref().filter(|turn| turn.id == turn_id);

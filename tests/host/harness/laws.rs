@@ -1,0 +1,71 @@
+//! What must hold of a whole log, whoever wrote it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use scrollback::events::{Kind, ServerSeq, Store};
+use scrollback::projections::inputs::id_and_chat;
+use scrollback::projections::replay;
+use scrollback::projections::session::SessionFold;
+use serde_json::Value;
+
+use super::is_ending;
+
+/// The turns of a chat as its log tells them.
+#[derive(Default)]
+struct Turns {
+    running: Option<String>,
+    seen: BTreeSet<String>,
+    /// What happened to turns, for the message of a failure.
+    story: Vec<String>,
+}
+
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once, and that
+/// nothing waits for an answer in a chat without a running turn. Returns the turns that run at its end.
+pub fn check(store: &dyn Store) -> Vec<String> {
+    let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
+    let mut sessions: BTreeMap<String, Option<replay::At<SessionFold>>> = BTreeMap::new();
+    let visit = &mut |record: scrollback::events::Record| {
+        let channel = record.channel.to_string();
+        if channel.starts_with("ahp-session:") {
+            replay::step(sessions.entry(channel).or_default(), &record).unwrap();
+        } else if record.kind == Kind::Action {
+            let action: Value = serde_json::from_slice(&record.action).unwrap();
+            turn(chats.entry(channel).or_default(), &action, record.seq);
+        }
+        if record.seq == record.batch.1 {
+            nothing_outlives_its_turn(&chats, &sessions, record.seq);
+        }
+        ControlFlow::Continue(())
+    };
+    store.scan(0, ServerSeq::MAX, visit).unwrap();
+    chats.into_values().filter_map(|turns| turns.running).collect()
+}
+
+fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
+    let id = action["turnId"].as_str().unwrap_or_default().to_owned();
+    if !id.is_empty() {
+        turns.story.push(format!("{seq} {} {id}", action["type"]));
+    }
+    let story = || turns.story.iter().rev().take(12).cloned().collect::<Vec<_>>();
+    if action["type"] == "chat/turnStarted" {
+        assert_eq!(turns.running, None, "event {seq}: a turn starts over another: {action}: {:?}", story());
+        assert!(turns.seen.insert(id.clone()), "event {seq}: a turn id comes twice: {action}");
+        turns.running = Some(id);
+    } else if is_ending(action) {
+        assert_eq!(turns.running, Some(id), "event {seq}: what ends does not run: {action}: {:?}", story());
+        turns.running = None;
+    }
+}
+
+fn nothing_outlives_its_turn(
+    chats: &BTreeMap<String, Turns>,
+    sessions: &BTreeMap<String, Option<replay::At<SessionFold>>>,
+    seq: ServerSeq,
+) {
+    for entry in sessions.values().flatten().flat_map(|at| at.fold.state.input_needed.iter().flatten()) {
+        let chat = id_and_chat(entry).unwrap().1;
+        let runs = chats.get(chat).is_some_and(|turns| turns.running.is_some());
+        assert!(runs, "event {seq}: {chat} waits for an answer and no turn runs in it");
+    }
+}

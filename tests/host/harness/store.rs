@@ -1,0 +1,113 @@
+//! A store that counts what is read of it, and whose appends can be made to fail.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use scrollback::events::memory::MemoryStore;
+use scrollback::events::{Batch, ChannelId, EventLog, LogFault, Record, Rows, ServerSeq, Table};
+
+/// A store in memory that is watched.
+pub struct Watched {
+    store: MemoryStore,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    fails: AtomicBool,
+}
+
+impl Watched {
+    pub fn new() -> Self {
+        let store = MemoryStore::new().unwrap();
+        Self { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0), fails: AtomicBool::new(false) }
+    }
+
+    /// How many rows and events were read until now, and their bytes.
+    pub fn read(&self) -> (u64, u64) {
+        (self.reads.load(Ordering::SeqCst), self.bytes.load(Ordering::SeqCst))
+    }
+
+    /// Whether appends fail from now on.
+    pub fn fail(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+
+    fn note(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
+    }
+}
+
+impl EventLog for Watched {
+    fn append(&self, batches: &[Batch]) -> Result<Vec<ServerSeq>, LogFault> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(LogFault::Engine("no append succeeds now".into()));
+        }
+        self.store.append(batches)
+    }
+    fn next_seq(&self) -> ServerSeq {
+        self.store.next_seq()
+    }
+    fn tail(&self) -> ServerSeq {
+        self.store.tail()
+    }
+    fn publish_ahead(&self) -> Result<(), LogFault> {
+        self.store.publish_ahead()
+    }
+    fn scan_channel(
+        &self,
+        channel: ChannelId,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        self.store.scan_channel(channel, after, upto, &mut |record| {
+            self.note(record.action.len());
+            visit(record)
+        })
+    }
+    fn scan(
+        &self,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        self.store.scan(after, upto, &mut |record| {
+            self.note(record.action.len());
+            visit(record)
+        })
+    }
+    fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
+        self.note(8);
+        self.store.last_of(channel, upto)
+    }
+    fn disk_bytes(&self) -> u64 {
+        self.store.disk_bytes()
+    }
+}
+
+impl Rows for Watched {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, LogFault> {
+        let value = self.store.get(table, key)?;
+        self.note(value.as_ref().map_or(0, Vec::len));
+        Ok(value)
+    }
+    fn scan_rows(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        from: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        self.store.scan_rows(table, prefix, from, &mut |key, value| {
+            self.note(key.len() + value.len());
+            visit(key, value)
+        })
+    }
+    fn last_row(&self, table: Table, prefix: &[u8], upto: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>, LogFault> {
+        let row = self.store.last_row(table, prefix, upto)?;
+        self.note(row.as_ref().map_or(0, |(key, value)| key.len() + value.len()));
+        Ok(row)
+    }
+    fn new_channel_id(&self) -> ChannelId {
+        self.store.new_channel_id()
+    }
+}

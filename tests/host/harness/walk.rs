@@ -1,0 +1,449 @@
+//! Two mirrored clients that do whatever chance says, at once and without waiting for each other.
+//!
+//! A [`Choice`] is read in the light of what its client knows then, so a choice may come too late: the host's refusal is
+//! part of the walk. After it, [`Walk::settle`] ends what runs and compares everything.
+
+use std::collections::BTreeSet;
+
+use ahp_types::state::{
+    ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
+};
+use scrollback::projections::verify::verify;
+use serde_json::{Value, json};
+
+use super::{Mirrored, ROOT, Random, TestHost, chat_of, laws, message};
+
+/// One step: who does what, and two numbers that settle the details.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    pub who: u64,
+    pub what: u64,
+    pub a: u64,
+    pub b: u64,
+}
+
+impl Choice {
+    pub fn random(random: &mut Random) -> Self {
+        let mut next = || random.below(1 << 32);
+        Self { who: next(), what: next(), a: next(), b: next() }
+    }
+}
+
+/// What the demo is asked to do.
+const SCRIPTS: [&str; 16] = [
+    "hello there",
+    "/words 40",
+    "/words 30 1",
+    "/think hmm\n/say well\n/tool cat whiskers\nthat is it",
+    "/ask-tool rm everything",
+    "/question Which? | red | blue",
+    "/question Why?",
+    "/question-async Later? | yes | no\n/words 5 2",
+    "/activity digging\n/words 10 1\n/usage 10 20",
+    "/notice careful\n/fail broken",
+    "/fail-resumable try again",
+    "/background build 5\nstarted",
+    "/sleep 30000",
+    "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
+    "/compact 900 90\n/crash",
+    "",
+];
+
+/// The walk so far.
+pub struct Walk {
+    pub host: TestHost,
+    pub mirrors: Vec<Mirrored>,
+    sessions: Vec<String>,
+    names: u64,
+    pub drops: u64,
+    pub compared: u64,
+}
+
+impl Walk {
+    /// Two clients of `host`, and a session that both follow.
+    pub async fn begin(host: TestHost) -> Self {
+        let mut mirrors = Vec::new();
+        for id in ["ada", "bob"] {
+            mirrors.push(Mirrored::connect(host.address, id, &[ROOT]).await);
+        }
+        let mut walk = Self { host, mirrors, sessions: Vec::new(), names: 0, drops: 0, compared: 0 };
+        walk.create_session(0).await;
+        walk
+    }
+
+    fn name(&mut self, what: &str) -> String {
+        self.names += 1;
+        format!("{what}{}", self.names)
+    }
+
+    async fn create_session(&mut self, who: usize) {
+        let uri = self.name("ahp-session:/s");
+        self.mirrors[who].client.create_session(&uri).await;
+        self.sessions.push(uri);
+    }
+
+    /// Follows what this client has heard of and does not follow yet.
+    async fn follow(&mut self, who: usize) {
+        for session in self.sessions.clone() {
+            let mirror = &mut self.mirrors[who];
+            if !mirror.channels.contains(&session) {
+                mirror.follow(&session).await;
+            }
+            let listed: Vec<String> = match mirror.session(&session) {
+                Some(state) => state.chats.iter().map(|chat| chat.resource.clone()).collect(),
+                None => continue,
+            };
+            for chat in listed {
+                if !mirror.channels.contains(&chat) {
+                    mirror.follow(&chat).await;
+                }
+            }
+        }
+    }
+
+    /// Takes one step.
+    pub async fn step(&mut self, choice: Choice) {
+        let who = (choice.who % 2) as usize;
+        self.follow(who).await;
+        let chats = self.mirrors[who].chats();
+        let chat = chats[(choice.a % chats.len() as u64) as usize].clone();
+        let session = self.sessions[(choice.b % self.sessions.len() as u64) as usize].clone();
+        match choice.what % 32 {
+            0..=4 => self.start(who, &chat, choice.b).await,
+            5..=6 => self.cancel(who, &chat).await,
+            7..=9 => self.queue(who, &chat, choice.b).await,
+            10 => self.edit(who, &chat, choice.b).await,
+            11 => self.take_back(who, &chat, choice.b).await,
+            12 => self.reorder(who, &chat, choice.b).await,
+            13 => self.draft(who, &chat, choice.b).await,
+            14 => self.title(who, if choice.b.is_multiple_of(2) { &chat } else { &session }).await,
+            15..=16 => self.mark(who, if choice.b.is_multiple_of(2) { &chat } else { &session }, choice).await,
+            17..=20 => self.answer(who, choice).await,
+            21 => self.create_chat(who, &session, choice.b).await,
+            22 => self.dispose_chat(who, &chat).await,
+            23 => self.configure(who, &session, choice).await,
+            24 => self.sessions_come_and_go(who, choice).await,
+            25..=27 => self.drop_and_come_back(who).await,
+            28 => self.default_chat(who, &chat).await,
+            29 => self.active_client(who, &session, choice).await,
+            30 => self.mirrors[who].sync().await,
+            _ => self.compare(who, choice).await,
+        }
+    }
+
+    async fn dispatch(&mut self, who: usize, channel: &str, action: Value) -> i64 {
+        self.mirrors[who].client.dispatch(channel, action).await
+    }
+
+    async fn start(&mut self, who: usize, chat: &str, script: u64) {
+        let turn = self.name("t");
+        let text = SCRIPTS[(script % SCRIPTS.len() as u64) as usize];
+        self.mirrors[who].client.say(chat, &turn, text).await;
+    }
+
+    async fn cancel(&mut self, who: usize, chat: &str) {
+        let turn = self.mirrors[who].chat(chat).and_then(|chat| chat.active_turn.as_ref()).map(|turn| turn.id.clone());
+        let turn = turn.unwrap_or_else(|| "none".into());
+        let action = json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 3 });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn queue(&mut self, who: usize, chat: &str, script: u64) {
+        let id = self.name("q");
+        let text = SCRIPTS[(script % SCRIPTS.len() as u64) as usize];
+        let action = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message(text) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    fn queued(&self, who: usize, chat: &str) -> Vec<PendingMessage> {
+        let chat = self.mirrors[who].chat(chat);
+        chat.into_iter().flat_map(|chat| chat.queued_messages.iter().flatten().cloned()).collect()
+    }
+
+    fn one_queued(&self, who: usize, chat: &str, which: u64) -> String {
+        let queued = self.queued(who, chat);
+        let at = which % (queued.len() as u64 + 1);
+        queued.get(at as usize).map_or_else(|| "q1".into(), |message| message.id.clone())
+    }
+
+    async fn edit(&mut self, who: usize, chat: &str, which: u64) {
+        let id = self.one_queued(who, chat, which);
+        let text = self.name("edited ");
+        let action = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message(&text) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn take_back(&mut self, who: usize, chat: &str, which: u64) {
+        let id = self.one_queued(who, chat, which);
+        self.dispatch(who, chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "queued", "id": id })).await;
+    }
+
+    async fn reorder(&mut self, who: usize, chat: &str, which: u64) {
+        let mut order: Vec<String> = self.queued(who, chat).into_iter().map(|message| message.id).collect();
+        order.reverse();
+        // Some are left out: the host broadcasts every id all the same.
+        order.truncate(1 + (which % 3) as usize);
+        self.dispatch(who, chat, json!({ "type": "chat/queuedMessagesReordered", "order": order })).await;
+    }
+
+    async fn draft(&mut self, who: usize, chat: &str, which: u64) {
+        let action = match which % 3 {
+            0 => json!({ "type": "chat/draftChanged" }),
+            _ => json!({ "type": "chat/draftChanged", "draft": message(&self.name("draft ")) }),
+        };
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn title(&mut self, who: usize, channel: &str) {
+        let title = self.name("title ");
+        self.dispatch(who, channel, json!({ "type": "session/titleChanged", "title": title })).await;
+    }
+
+    async fn mark(&mut self, who: usize, channel: &str, choice: Choice) {
+        let kind = if channel.starts_with("ahp-chat:") { "chat" } else { "session" };
+        let on = choice.a.is_multiple_of(2);
+        let action = match choice.a % 4 {
+            0 | 1 => json!({ "type": format!("{kind}/isReadChanged"), "isRead": on }),
+            _ => json!({ "type": format!("{kind}/isArchivedChanged"), "isArchived": on }),
+        };
+        self.dispatch(who, channel, action).await;
+    }
+
+    /// Answers one of the things that wait, as its session lists them.
+    async fn answer(&mut self, who: usize, choice: Choice) {
+        let mirror = &self.mirrors[who];
+        let waiting = self.sessions.iter().filter_map(|session| mirror.session(session));
+        let waiting: Vec<SessionInputRequest> =
+            waiting.flat_map(|session| session.input_needed.iter().flatten().cloned()).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let (chat, action) = match &waiting[(choice.a % waiting.len() as u64) as usize] {
+            SessionInputRequest::ChatInput(input) => (input.chat.clone(), answer(&input.request, choice)),
+            SessionInputRequest::ToolConfirmation(ask) => {
+                let ToolCallConfirmationState::PendingConfirmation(call) = &ask.tool_call else { return };
+                (ask.chat.clone(), decision(&ask.turn_id, &call.tool_call_id, choice))
+            }
+            _ => return,
+        };
+        self.dispatch(who, &chat, action).await;
+    }
+
+    async fn create_chat(&mut self, who: usize, session: &str, script: u64) {
+        let chat = self.name("ahp-chat:/c");
+        let mut params = json!({ "channel": session, "chat": chat });
+        if script.is_multiple_of(2) {
+            params["initialMessage"] = message(SCRIPTS[(script % SCRIPTS.len() as u64) as usize]);
+        }
+        // Refused where the session is gone.
+        let _ = self.mirrors[who].client.ask("createChat", params).await;
+    }
+
+    async fn dispose_chat(&mut self, who: usize, chat: &str) {
+        // Refused for the last chat of a session.
+        let _ = self.mirrors[who].client.ask("disposeChat", json!({ "channel": chat })).await;
+    }
+
+    async fn configure(&mut self, who: usize, session: &str, choice: Choice) {
+        let (channel, action) = match choice.a % 3 {
+            0 => (
+                ROOT,
+                json!({ "type": "root/configChanged", "config": { "deferredTitleGeneration": choice.b.is_multiple_of(2) } }),
+            ),
+            1 => (session, json!({ "type": "session/configChanged", "config": { "verbosity": choice.b % 2 } })),
+            _ => {
+                let mode = ["interactive", "auto"][(choice.b % 2) as usize];
+                (session, json!({ "type": "session/configChanged", "config": { "mode": mode } }))
+            }
+        };
+        self.dispatch(who, channel, action).await;
+    }
+
+    async fn sessions_come_and_go(&mut self, who: usize, choice: Choice) {
+        if self.sessions.len() < 3 {
+            return self.create_session(who).await;
+        }
+        let session = self.sessions.remove((choice.a % self.sessions.len() as u64) as usize);
+        let gone = self.mirrors[who].client.ask("disposeSession", json!({ "channel": session })).await;
+        assert!(gone.is_ok(), "{gone:?}");
+        for mirror in &mut self.mirrors {
+            let chats: Vec<String> = match mirror.session(&session) {
+                Some(state) => state.chats.iter().map(|chat| chat.resource.clone()).collect(),
+                None => Vec::new(),
+            };
+            mirror.channels.retain(|channel| *channel != session && !chats.contains(channel));
+            mirror.channels.remove(&chat_of(&session));
+        }
+    }
+
+    async fn drop_and_come_back(&mut self, who: usize) {
+        let address = self.host.address;
+        self.mirrors[who].reconnect(address).await;
+        self.drops += 1;
+    }
+
+    async fn default_chat(&mut self, who: usize, chat: &str) {
+        let of = self.sessions.iter().find(|session| {
+            let state = self.mirrors[who].session(session);
+            state.is_some_and(|state| state.chats.iter().any(|listed| listed.resource == chat))
+        });
+        if let Some(session) = of.cloned() {
+            let action = json!({ "type": "session/defaultChatChanged", "defaultChat": chat });
+            self.dispatch(who, &session, action).await;
+        }
+    }
+
+    async fn active_client(&mut self, who: usize, session: &str, choice: Choice) {
+        let id = self.mirrors[who].id.clone();
+        let action = match choice.a % 2 {
+            0 => json!({ "type": "session/activeClientRemoved", "clientId": id }),
+            _ => json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id, "tools": [] } }),
+        };
+        self.dispatch(who, session, action).await;
+    }
+
+    async fn compare(&mut self, who: usize, choice: Choice) {
+        let channels: Vec<String> = self.mirrors[who].channels.iter().cloned().collect();
+        let channel = &channels[(choice.a % channels.len() as u64) as usize];
+        if self.mirrors[who].compare(channel).await.is_some() {
+            self.compared += 1;
+        }
+    }
+
+    /// Waits until the host has decided on all that the clients sent.
+    async fn decided(&mut self) {
+        for who in 0..self.mirrors.len() {
+            for chat in self.mirrors[who].chats() {
+                if self.mirrors[who].compare(&chat).await.is_some() {
+                    let draft = message(&self.name("last draft "));
+                    let action = json!({ "type": "chat/draftChanged", "draft": draft });
+                    let seq = self.dispatch(who, &chat, action).await;
+                    self.mirrors[who].until_echo(seq).await;
+                }
+            }
+        }
+    }
+
+    /// Cancels what runs and waits until nothing does.
+    pub async fn settle(&mut self) {
+        self.decided().await;
+        self.follow(0).await;
+        loop {
+            self.mirrors[0].sync().await;
+            self.follow(0).await;
+            let chats = self.mirrors[0].chats();
+            let running: Vec<(String, String)> = chats.iter().filter_map(|chat| self.running(chat)).collect();
+            for (chat, turn) in &running {
+                let action = json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 0 });
+                let seq = self.dispatch(0, chat, action).await;
+                self.mirrors[0].until_echo(seq).await;
+            }
+            if !running.is_empty() {
+                continue;
+            }
+            if !chats.iter().any(|chat| has_background(self.mirrors[0].chat(chat))) {
+                return;
+            }
+            self.mirrors[0].next().await;
+        }
+    }
+
+    fn running(&self, chat: &str) -> Option<(String, String)> {
+        let turn = self.mirrors[0].chat(chat)?.active_turn.as_ref()?;
+        Some((chat.to_owned(), turn.id.clone()))
+    }
+
+    /// Settles; then both mirrors, the snapshots, the fold of the log and what stands beside it have to be the same.
+    pub async fn finish(&mut self) {
+        self.settle().await;
+        for who in 0..self.mirrors.len() {
+            self.mirrors[who].sync().await;
+            self.follow(who).await;
+            let channels: BTreeSet<String> = self.mirrors[who].channels.clone();
+            for channel in channels {
+                let Some(snapshot) = self.mirrors[who].compare(&channel).await else { continue };
+                let state = self.host.host.state_at(&channel, None).unwrap();
+                let folded: Value = serde_json::from_slice(&state.state).unwrap();
+                assert_eq!(snapshot["state"], folded, "{channel}: the log folds to another state");
+                assert_eq!(snapshot["fromSeq"], json!(state.from_seq), "{channel}");
+                self.compared += 1;
+            }
+        }
+        let chats = self.mirrors[0].chats();
+        assert_eq!(chats, self.mirrors[1].chats());
+        for chat in chats {
+            self.idle(&chat);
+        }
+        let store = self.host.host.store();
+        assert_eq!(laws::check(store.as_ref()), Vec::<String>::new(), "turns that never ended");
+        verify(store.as_ref(), &mut |_| {}).unwrap();
+    }
+
+    /// Nothing is left open in a chat where nothing runs.
+    fn idle(&self, chat: &str) {
+        let state = self.mirrors[0].chat(chat).unwrap();
+        assert!(state.active_turn.is_none() && state.activity.is_none(), "{chat}: {state:?}");
+        let open = state.turns.iter().flat_map(|turn| &turn.response_parts).any(|part| match part {
+            ResponsePart::ToolCall(call) => {
+                !["completed", "cancelled"].contains(&json!(call.tool_call)["status"].as_str().unwrap())
+            }
+            _ => false,
+        });
+        assert!(!open, "{chat}: a tool call is open under a finished turn");
+        let paused = self.sessions.iter().filter_map(|session| self.mirrors[0].session(session)).any(|session| {
+            let listed = json!(session)["_meta"]["scrollback.pausedQueues"].clone();
+            listed.as_array().into_iter().flatten().any(|paused| paused == chat)
+        });
+        let waits = state.queued_messages.iter().flatten().next().is_some();
+        assert_eq!(waits, paused, "{chat}: messages wait in a queue that is not paused, or an empty one is");
+    }
+
+    /// Restarts the host on what `start` opens, and both clients come back.
+    pub async fn restart(self, start: impl FnOnce() -> TestHost) -> Self {
+        let Self { host, mut mirrors, sessions, names, drops, compared } = self;
+        for mirror in &mut mirrors {
+            mirror.client.hang_up().await;
+        }
+        host.stop();
+        let mut walk = Self { host: start(), mirrors, sessions, names, drops, compared };
+        for who in 0..walk.mirrors.len() {
+            walk.drop_and_come_back(who).await;
+        }
+        walk
+    }
+}
+
+fn has_background(chat: Option<&ChatState>) -> bool {
+    chat.is_some_and(|chat| chat.background_work.iter().flatten().next().is_some())
+}
+
+fn answer(request: &ahp_types::state::ChatInputRequest, choice: Choice) -> Value {
+    let question = request.questions.iter().flatten().next();
+    let (id, value) = match question {
+        Some(ChatInputQuestion::SingleSelect(q)) => {
+            let option = &q.options[(choice.b % q.options.len() as u64) as usize];
+            (q.id.clone(), json!({ "kind": "selected", "value": option.id }))
+        }
+        Some(ChatInputQuestion::Text(q)) => (q.id.clone(), json!({ "kind": "text", "value": "because" })),
+        other => panic!("the demo asks no such question: {other:?}"),
+    };
+    match choice.b % 5 {
+        0 => json!({ "type": "chat/inputCompleted", "requestId": request.id, "response": "cancel" }),
+        1 => json!({ "type": "chat/inputAnswerChanged", "requestId": request.id, "questionId": id,
+            "answer": { "state": "draft", "value": value } }),
+        _ => json!({ "type": "chat/inputCompleted", "requestId": request.id, "response": "accept",
+            "answers": { id: { "state": "submitted", "value": value } } }),
+    }
+}
+
+fn decision(turn: &str, call: &str, choice: Choice) -> Value {
+    let head = json!({ "type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call });
+    let rest = match choice.b % 4 {
+        0 => json!({ "approved": false, "reason": "denied", "selectedOptionId": "deny", "reasonMessage": "no" }),
+        1 => json!({ "approved": true, "confirmed": "user-action", "editedToolInput": "less" }),
+        _ => json!({ "approved": true, "confirmed": "user-action", "selectedOptionId": "allow" }),
+    };
+    let mut action = head;
+    action.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    action
+}

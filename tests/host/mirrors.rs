@@ -1,0 +1,50 @@
+//! Two official mirrors on two connections hold what the host holds, whatever clients do, drop and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrollback::actors::host::HostSettings;
+use scrollback::events::memory::MemoryStore;
+
+use crate::harness::walk::{Choice, Walk};
+use crate::harness::{Options, Random, TestHost, seed};
+
+const STEPS: usize = 400;
+
+async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
+    for _ in 0..count {
+        walk.step(Choice::random(random)).await;
+    }
+}
+
+#[tokio::test]
+async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
+    let mut random = Random::new(seed("random actions and drops"));
+    let mut walk = Walk::begin(TestHost::in_memory()).await;
+    steps(&mut walk, &mut random, STEPS).await;
+    walk.finish().await;
+    assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
+}
+
+#[tokio::test]
+async fn mirrors_hold_what_the_host_holds_when_it_restarts_in_between() {
+    let mut random = Random::new(seed("restarts in between"));
+    let directory = tempfile::tempdir().unwrap();
+    let mut walk = Walk::begin(TestHost::on_disk(directory.path())).await;
+    for _ in 0..3 {
+        steps(&mut walk, &mut random, STEPS / 8).await;
+        walk = walk.restart(|| TestHost::on_disk(directory.path())).await;
+    }
+    steps(&mut walk, &mut random, STEPS / 8).await;
+    walk.finish().await;
+}
+
+#[tokio::test]
+async fn mirrors_hold_what_the_host_holds_when_chats_fall_asleep_all_the_time() {
+    let mut random = Random::new(seed("asleep all the time"));
+    let settings = HostSettings { idle_timeout: Duration::from_millis(1), ..HostSettings::default() };
+    let options = Options { settings, ..Options::default() };
+    let mut walk = Walk::begin(TestHost::start(Arc::new(MemoryStore::new().unwrap()), options)).await;
+    steps(&mut walk, &mut random, STEPS / 2).await;
+    walk.finish().await;
+}
