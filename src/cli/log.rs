@@ -147,7 +147,7 @@ fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
         Reach::Host(host) => host.object("/api/log/verify", &[])?,
         Reach::Directory(directory) => {
             let verdict = with_progress(|progress| inspect::verify(&directory.store, progress));
-            verdict.or_fault(directory.store.refused_for())
+            verdict.or_fault(directory.store.lost())
         }
     };
     let mut out = Out::new(place.json, environment);

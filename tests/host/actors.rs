@@ -140,6 +140,8 @@ async fn what_is_sent_to_a_chat_that_falls_asleep_is_not_lost() {
         task.await.unwrap();
     }
     eventually("everything sleeps", || host.host.actors() == 0).await;
+    let verified = scrollback::projections::verify::verify(host.host.store().as_ref(), &mut |_| ());
+    assert!(verified.unwrap().checkpoints > 0);
 }
 
 async fn changes_and_turns(client: &mut Client, chat: &str, round: u64) {

@@ -576,6 +576,13 @@ impl SessionActor {
         let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
         let clients = !core.borrow().fold.state.active_clients.is_empty();
         if asleep && !clients {
+            // Now and not at the end: by then an actor that follows may have recorded more, and the checkpoint, which is
+            // keyed by the newest event of its place, would claim to hold that too.
+            let mut core = core.borrow_mut();
+            if core.is_unsaved() {
+                core.save();
+            }
+            drop(core);
             self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
         }
     }
@@ -595,10 +602,14 @@ impl SessionActor {
             .collect();
         drop(core_ref);
         for uri in sleepy {
+            // Saved here for the same reason: the chat may be awake again before this actor of it has ended.
+            let cell = core.borrow_mut().chats.remove(uri.as_str());
+            if let Some(cell) = cell.filter(|cell| SessionCore::is_chat_unsaved(&cell.borrow())) {
+                core.borrow().save_chat(&mut cell.borrow_mut());
+            }
             if let Some(chat) = self.chats.remove(&uri) {
                 chat.do_send(ChatMessage::Stop);
             }
-            core.borrow_mut().chats.remove(uri.as_str());
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The same, with `fault` where nothing else was found: what a host would refuse the directory for.
+    /// The same, with `fault` where nothing else was found: what is not there cannot be read and found at fault.
     #[must_use]
     pub fn or_fault(self, fault: Option<&str>) -> Self {
         match fault {

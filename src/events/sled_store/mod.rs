@@ -77,8 +77,8 @@ pub struct SledStore {
     /// A second descriptor of the engine's file, for the syncs.
     synced: File,
     options: SledOptions,
-    /// What a store that is salvaged would be refused for.
-    refused_for: Option<String>,
+    /// What a store that is salvaged has lost.
+    lost: Option<String>,
     writer: Mutex<Writer>,
     /// The rows that the append under way changes, as they are on disk. Kept for good when it fails.
     before: RwLock<RowChanges>,
@@ -133,9 +133,9 @@ fn remember<T>(map: &mut HashMap<ChannelId, T>, id: ChannelId, value: T) {
 }
 
 impl SledStore {
-    /// What this store, which was opened to salvage it, would be refused for.
-    pub fn refused_for(&self) -> Option<&str> {
-        self.refused_for.as_deref()
+    /// What this store, which was opened to salvage it, has lost of what was promised to be on disk.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     /// Opens the store in the data directory `directory`, made there when it has none.

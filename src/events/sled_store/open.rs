@@ -46,7 +46,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
     let floor = opening.found_floor()?;
     let (tree, synced) = opening.engine(floor.is_some(), options.cache_capacity)?;
     let found = Contents::of(&tree).map_err(|unread| opening.unreadable(unread))?;
-    let refused_for = opening.hold_against(floor, &found)?;
+    let lost = opening.hold_against(floor, &found)?;
     if options.access == Access::Write && !found.has_root {
         make_root(&tree, &synced).map_err(|cause| opening.fault(format!("the log cannot be made: {cause}")))?;
     }
@@ -66,7 +66,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
         tree,
         synced,
         options,
-        refused_for,
+        lost,
         writer: Mutex::new(Writer {
             floor,
             ahead: false,
@@ -145,11 +145,12 @@ impl Opening<'_> {
     }
 
     /// Refuses a store that has less than its floor promises, or a log whose floor is gone. One that is to be salvaged
-    /// opens all the same, and this is what is wrong with it.
+    /// opens all the same; what it has lost is returned.
     fn hold_against(&self, floor: Option<Floor>, found: &Contents) -> Result<Option<String>, LogFault> {
         match self.objection(floor, found) {
             Some(fault) if self.access != Access::Salvage => Err(fault),
-            objection => Ok(objection.map(|fault| fault.to_string())),
+            // Without its floor nobody knows what is missing; what is there may be whole.
+            objection => Ok(objection.filter(|fault| matches!(fault, LogFault::Short { .. })).map(|f| f.to_string())),
         }
     }
 
@@ -159,7 +160,7 @@ impl Opening<'_> {
                 Some(LogFault::Short { path: self.directory.to_owned(), found: found.tail, promised: floor.start })
             }
             None if found.tail > 0 => {
-                Some(self.fault(format!("its file {FLOOR} cannot be read beside a log that has events; {REMEDY}")))
+                Some(self.fault(format!("its file {FLOOR} is missing beside a log that has events; {REMEDY}")))
             }
             _ => None,
         }
