@@ -194,8 +194,8 @@ impl ChatActor {
             }
         };
         match verdict {
-            Ok(Verdict::Nothing(action)) => {
-                echo(&self.core.borrow().lane, ClientAction { sent: action.bytes, ..client });
+            Ok(Verdict::Nothing(sent)) => {
+                echo(&self.core.borrow().lane, ClientAction { sent, ..client });
             }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
