@@ -242,6 +242,20 @@ fn verify_says_what_it_checked_and_exits_1_at_a_fault() {
 }
 
 #[test]
+fn a_copy_of_a_running_hosts_directory_is_not_taken_for_the_host() {
+    let home = home();
+    let data = filled(home.path(), 3);
+    let _host = Host::start(home.path(), &data, &[]);
+    let copy = home.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in ["FORMAT", "floor", "host.json"] {
+        fs::copy(data.join(file), copy.join(file)).unwrap();
+    }
+    run(home.path(), &["log", "verify", "--data", copy.to_str().unwrap()])
+        .is_refused(1, &["copy", "log/db is missing"]);
+}
+
+#[test]
 fn a_seq_or_a_channel_that_is_not_there_is_one_line_and_exit_1() {
     let home = home();
     let data = filled(home.path(), 10);
