@@ -13,7 +13,7 @@ mod layers;
 mod token;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -252,8 +252,20 @@ impl Config {
         if !self.default_directory.is_absolute() {
             return Some(("default_directory", format!("{} is not absolute", self.default_directory.display())));
         }
-        let relative = self.allowed_directories.iter().find(|directory| !directory.is_absolute())?;
-        Some(("allowed_directories", format!("{} is not absolute", relative.display())))
+        if let Some(relative) = self.allowed_directories.iter().find(|directory| !directory.is_absolute()) {
+            return Some(("allowed_directories", format!("{} is not absolute", relative.display())));
+        }
+        self.outside_directory()
+    }
+
+    /// A session that names no directory works in an allowed one too.
+    fn outside_directory(&self) -> Option<(&'static str, String)> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let default = real(&self.default_directory);
+        let inside = self.allowed_directories.iter().any(|allowed| default.starts_with(real(allowed)));
+        let text =
+            || format!("default_directory {} is in none of them: set both keys", self.default_directory.display());
+        (!inside).then(|| ("allowed_directories", text()))
     }
 }
 

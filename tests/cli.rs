@@ -55,6 +55,7 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
         ("closed_chats = \"delete\"", ["closed_chats", "not served"]),
         ("[agents.codex]\npreset = \"codex\"", ["agents.codex", "not served"]),
         ("default_agent = \"claude\"", ["default_agent: claude", "demo"]),
+        ("allowed_directories = [\"/srv\"]", ["allowed_directories: default_directory", "set both keys"]),
         ("a = \n", ["line 1", ""]),
     ] {
         fs::write(home.path().join("s.toml"), text).unwrap();
