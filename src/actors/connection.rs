@@ -106,7 +106,7 @@ pub struct Connection {
 struct Outgoing {
     frames: VecDeque<ByteString>,
     bytes: usize,
-    /// The largest answer in the queue: the limit is on what waits behind it.
+    /// The largest answer in the queue, or event that is over the limit by itself: the limit is on what waits beside it.
     answer: usize,
     /// While an answer that needs several channels is made: envelopes wait here, with the channel's name.
     held: Option<VecDeque<(ServerSeq, Channel, ByteString)>>,
@@ -191,6 +191,10 @@ impl Connection {
     }
 
     fn append(&self, out: &mut Outgoing, frame: ByteString) {
+        // One message never closes a connection, however long it is: whoever reads at all can read it.
+        if frame.len() > self.unsent_limit {
+            out.answer = out.answer.max(frame.len());
+        }
         out.bytes += frame.len();
         out.frames.push_back(frame);
         self.check_unsent(out);

@@ -151,7 +151,8 @@ impl Registry {
             self.row(shared, &session)?.filter(|row| row.kind == ChannelKind::Session).map(|row| ChannelId(row.id))
         } else if let Some(id) = uri.strip_prefix("ahp-chat:/").filter(|id| !id.is_empty() && !id.starts_with('/')) {
             let row = shared.store.get(Table::SessionById, id.as_bytes())?;
-            row.and_then(|value| crate::events::rows::leading_number(&value)).map(ChannelId)
+            let stored = row.and_then(|value| crate::events::rows::leading_number(&value)).map(ChannelId);
+            stored.or_else(|| self.pending_by_id(id))
         } else {
             None
         };
@@ -174,6 +175,13 @@ impl Registry {
             return Ok(Some(row.clone()));
         }
         catalogue::channel(shared.store.as_ref(), uri)
+    }
+
+    /// The oldest session with this last segment among those that are not on disk yet.
+    fn pending_by_id(&self, segment: &str) -> Option<ChannelId> {
+        let table = self.table();
+        let sessions = table.pending.iter().filter(|(_, row)| row.kind == ChannelKind::Session);
+        sessions.filter(|(uri, _)| last_segment(uri) == Some(segment)).map(|(_, row)| ChannelId(row.id)).min()
     }
 
     fn listing(&self, shared: &Shared, session: ChannelId) -> Result<Option<Listing>, FoldFault> {
@@ -329,11 +337,16 @@ fn try_send(addr: &Addr<SessionActor>, message: SessionMessage) -> Option<Sessio
     }
 }
 
+fn last_segment(uri: &str) -> Option<&str> {
+    uri.rsplit('/').next().filter(|segment| !segment.is_empty())
+}
+
 /// The row of the index that finds a session by the last segment of its URI's path; the oldest session keeps it.
 pub fn session_by_id(shared: &Shared, uri: &str, id: ChannelId) -> Option<crate::events::RowOp> {
-    let segment = uri.rsplit('/').next().filter(|segment| !segment.is_empty())?;
-    let taken = shared.store.get(Table::SessionById, segment.as_bytes()).ok()?.is_some();
-    (!taken).then(|| crate::events::RowOp::Put {
+    let segment = last_segment(uri)?;
+    let stored = shared.store.get(Table::SessionById, segment.as_bytes()).ok()?.is_some();
+    let is_oldest = shared.registry.pending_by_id(segment).is_none_or(|oldest| oldest == id);
+    (!stored && is_oldest).then(|| crate::events::RowOp::Put {
         table: Table::SessionById,
         key: segment.as_bytes().to_vec(),
         value: bytes::Bytes::from(channel_key(id)),

@@ -10,7 +10,7 @@ use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::args::ServeArgs;
 use super::fault::CliFault;
@@ -31,6 +31,8 @@ use crate::protocol;
 const STOP: Duration = Duration::from_secs(8);
 /// How long sockets may take to be told, in seconds; what is left is cut.
 const CLOSE_SECONDS: u64 = 1;
+/// How long all of that may take. Workers that clients keep busy hear late that they are to stop.
+const STOPPED: Duration = Duration::from_secs(9);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 /// How often old samples of the metrics are dropped.
@@ -110,11 +112,14 @@ async fn serve(
         tracing::info!(turns = interrupted, "ended turns that were interrupted");
     }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
+    let latest = Instant::now() + STOPPED;
     if timeout(STOP, host.stop()).await.is_err() {
         tracing::warn!("the agents did not end in time");
     }
     let server = served?;
-    server.stop(true).await;
+    if timeout_at(latest, server.stop(true)).await.is_err() {
+        tracing::warn!("sockets were cut");
+    }
     tracing::info!("stopped");
     Ok(())
 }

@@ -338,6 +338,25 @@ async fn with_an_interval_events_are_shown_first_and_are_there_for_whoever_reads
 }
 
 #[tokio::test]
+async fn with_an_interval_the_synonym_of_a_first_chat_is_there_before_the_disk_has_it() {
+    let scene = Scene::start(Durability::Interval(NEVER));
+    let mut a = scene.host.client("a").await;
+    let chat = a.create_session("demo:/s").await;
+    a.create_session("ahp-session:/s").await;
+    let tail = scene.tail();
+    let snapshot = a.subscribe("ahp-chat:/s").await;
+    assert_eq!(snapshot["state"]["resource"], json!(chat), "the older session has the name");
+    let sent = a.say("ahp-chat:/s", "t", "hello").await;
+    let echo = a.echo(sent).await;
+    assert_eq!((&echo["channel"], echo.get("rejectionReason")), (&json!("ahp-chat:/s"), None));
+    assert_eq!(scene.tail(), tail);
+
+    scene.host.host.writer().barrier().await.unwrap();
+    let snapshot = a.subscribe("ahp-chat:/s").await;
+    assert_eq!(snapshot["state"]["resource"], json!(chat));
+}
+
+#[tokio::test]
 async fn with_an_interval_what_was_shown_is_committed_by_itself() {
     let scene = Scene::start(Durability::Interval(Duration::from_millis(20)));
     let mut a = scene.host.client("a").await;

@@ -54,6 +54,23 @@ async fn a_peer_that_does_not_read_is_closed_while_others_get_everything_and_mis
 }
 
 #[tokio::test]
+async fn an_event_that_is_over_the_limit_by_itself_reaches_everybody_who_reads() {
+    let host = in_memory(ProtocolSettings { max_unsent: 100_000, ..Default::default() });
+    let (mut a, mut b) = (host.client("a").await, host.client("b").await);
+    let chat = a.create_session("ahp-session:/s").await;
+    for client in [&mut a, &mut b] {
+        client.subscribe(&chat).await;
+    }
+    for n in 0..3 {
+        let text = format!("{n} {}", "x".repeat(300_000));
+        let seq = a.dispatch(&chat, json!({ "type": "chat/draftChanged", "draft": message(&text) })).await;
+        let echo = a.echo(seq).await;
+        let heard = b.envelope(|e| e["serverSeq"] == echo["serverSeq"]).await;
+        assert_eq!(heard["action"]["draft"]["text"], json!(text));
+    }
+}
+
+#[tokio::test]
 async fn requests_beyond_256_in_flight_are_refused_and_those_before_are_answered() {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();

@@ -304,12 +304,38 @@ async fn a_turn_that_cannot_begin_is_refused_without_harm() {
         odd["startedAt"] = json!(time);
         assert_eq!(client.rejected(&chat, odd.clone()).await, "malformed", "{time}");
     }
+    // Times that the reducers cannot read: the turn would never end.
+    for time in ["2026-11-30T12:00:00.1234567890Z", "2026-11-30T12:00:00\u{2212}05:00"] {
+        odd["startedAt"] = json!(time);
+        assert_eq!(client.rejected(&chat, odd.clone()).await, "malformed", "{time}");
+    }
     for origin in ["agent", "tool", "systemNotification"] {
         let forged = json!({ "text": "x", "origin": { "kind": origin } });
         assert_eq!(client.rejected(&chat, started("t3", forged)).await, "malformed", "{origin}");
     }
     assert_eq!(client.rejected(&chat, started("", message("x"))).await, "malformed");
     assert_eq!(turns(&mut client, &chat).await.len(), 2);
+}
+
+#[tokio::test]
+async fn every_form_of_a_time_that_is_taken_lets_the_turn_end() {
+    let host = TestHost::in_memory();
+    let (mut client, chat) = open(&host).await;
+    let times = [
+        "2026-11-30T12:00:00.123456789Z",
+        "2026-11-30 12:00:00z",
+        "2026-11-30T23:59:60.999+23:59",
+        "1970-01-02T00:00:00-23:59",
+        "9987-01-01T00:00:00Z",
+    ];
+    for (n, time) in times.into_iter().enumerate() {
+        let turn = format!("t{n}");
+        let mut action = started(&turn, message("x"));
+        action["startedAt"] = json!(time);
+        client.accepted(&chat, action).await;
+        client.until_ended(&turn).await;
+        assert_eq!(turns(&mut client, &chat).await.len(), n + 1, "{time}");
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ use crate::projections::action::Action;
 pub const ID_LENGTH: usize = 256;
 /// The years that a turn may say it started in: its end is computed from it, and must be a time too.
 const YEARS: std::ops::Range<i64> = 0..253_000_000_000_000;
+/// The most digits of a second that the reducers read. A turn that started at a time which they cannot read never ends.
+const FRACTION: usize = 9;
 
 /// Decides on a client's own turn.
 pub fn decide(view: &View<'_>, started: &ChatTurnStartedAction, action: &Action) -> Result<Verdict, Rejection> {
@@ -32,7 +34,7 @@ pub fn decide(view: &View<'_>, started: &ChatTurnStartedAction, action: &Action)
         let text = format!("turn {active} is running: queue the message with chat/pendingMessageSet");
         return Err(Rejection::new(Code::TurnInProgress, text));
     }
-    if !clock::parse_rfc3339(&started.started_at).is_some_and(|at| YEARS.contains(&at)) {
+    if !is_start(&started.started_at) {
         return Err(Rejection::new(Code::Malformed, "startedAt is a time as in RFC 3339"));
     }
     let signed = signed(action, &view.client.caller.principal)?;
@@ -40,6 +42,13 @@ pub fn decide(view: &View<'_>, started: &ChatTurnStartedAction, action: &Action)
     entries.extend(around(view.core, view.cell, &started.message, true));
     entries.extend(ending::pause(view.core, view.cell, false));
     Ok(Verdict::with(entries, vec![Effect::Prompt { turn_id: started.turn_id.clone() }]))
+}
+
+/// Whether `time` is a time that a turn can start at, and that the reducers can read too.
+fn is_start(time: &str) -> bool {
+    let digits = time.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    let is_read = time.is_ascii() && digits <= FRACTION;
+    is_read && clock::parse_rfc3339(time).is_some_and(|at| YEARS.contains(&at))
 }
 
 /// The action with its sender in the message, and nothing in it that only the host says.
