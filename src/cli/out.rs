@@ -56,7 +56,8 @@ impl Out {
     /// One event of a list, for people.
     pub fn event(&mut self, event: &EventLine) -> Result<(), CliFault> {
         let seq = self.painted(BOLD, &format!("{:>8}", event.server_seq));
-        let rest = self.painted(DIM, &format!("{:<12}  {}  {} B", event.principal, event.channel, event.bytes));
+        let rest =
+            self.painted(DIM, &format!("{:<12}  {}  {} B", event.principal, visible(&event.channel), event.bytes));
         self.line(&format!("{seq}  {}  {:<30}  {rest}", event.at, visible(&event.kind)))
     }
 
@@ -65,7 +66,7 @@ impl Out {
         let origin = event.origin.as_ref().map(|o| format!("{} {}", o.client_id, o.client_seq));
         let fields = [
             ("serverSeq", event.server_seq.to_string()),
-            ("channel", event.channel.clone()),
+            ("channel", visible(&event.channel)),
             ("type", event.kind.clone()),
             ("at", event.at.clone()),
             ("principal", event.principal.clone()),

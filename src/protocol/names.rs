@@ -4,7 +4,7 @@
 pub fn is_session<'a>(uri: &str, mut providers: impl Iterator<Item = &'a str>) -> bool {
     let Some((scheme, path)) = uri.split_once(":/") else { return false };
     let is_other = path.ends_with("/annotations") || path.contains("/changeset");
-    let is_text = !path.contains(['?', '#']) && !path.contains(char::is_whitespace);
+    let is_text = !path.contains(['?', '#']) && is_plain(path);
     let is_id = !path.is_empty() && !path.starts_with('/') && is_text && !is_other;
     is_id && (scheme == "ahp-session" || (is_provider(scheme) && providers.any(|provider| provider == scheme)))
 }
@@ -18,7 +18,13 @@ pub fn reads_as_session(uri: &str) -> bool {
 pub fn is_chat(uri: &str) -> bool {
     let Some((scheme, rest)) = uri.split_once(':') else { return false };
     let is_own_kind = scheme.starts_with("ahp-") && scheme != "ahp-chat";
-    !scheme.is_empty() && !rest.is_empty() && !is_own_kind && !uri.contains(char::is_whitespace)
+    !scheme.is_empty() && !rest.is_empty() && !is_own_kind && is_plain(uri)
+}
+
+/// Whether `text` shows what it is: no white space, no control characters, none that turn the direction of writing.
+fn is_plain(text: &str) -> bool {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !text.contains(|c: char| c.is_whitespace() || c.is_control() || turns(c))
 }
 
 fn is_provider(scheme: &str) -> bool {
@@ -28,6 +34,15 @@ fn is_provider(scheme: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_hold_nothing_that_hides_or_turns() {
+        for odd in ["\0", "\u{1b}[31m", "a b", "\u{202e}", "\n"] {
+            assert!(!is_session(&format!("ahp-session:/{odd}"), std::iter::empty()), "{odd:?}");
+            assert!(!is_chat(&format!("ahp-chat:/{odd}")), "{odd:?}");
+        }
+        assert!(is_session("ahp-session:/größe", std::iter::empty()));
+    }
 
     #[test]
     fn sessions_are_named_by_ahp_or_by_a_provider() {
