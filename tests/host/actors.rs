@@ -184,8 +184,8 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
 }
 
-/// What is sent while a session waits for the disk after a panic is handled in one go, so that a disposal comes before
-/// anything that its chats were sent just before.
+/// What is sent while a session waits for the disk after a panic is served when it is read again: here a disposal right
+/// behind what it cuts off.
 async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
@@ -241,4 +241,34 @@ async fn no_turn_starts_in_a_chat_whose_disposal_came_first() {
 #[tokio::test]
 async fn no_turn_starts_in_a_session_whose_disposal_came_first() {
     dispose_in_one_go("disposeSession", "ahp-session:/s", "ahp-chat:/peer").await;
+}
+
+#[tokio::test]
+async fn what_waits_while_a_session_is_read_again_is_decided_in_the_order_in_which_it_was_sent() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.subscribe("ahp-session:/s").await;
+    a.until(|e| e["action"]["activeSessions"] == json!(1)).await;
+    gate.hold();
+    let first = a.dispatch(&chat, draft("held")).await;
+    gate.wait_until_held();
+    host.host.panic_in_chat(&chat);
+    // More than a chat's mailbox holds, and some for the session itself.
+    let mut last = first;
+    for n in 0..60 {
+        let title = json!({ "type": "session/titleChanged", "title": format!("title {n}") });
+        last = match n % 3 {
+            0 => a.dispatch("ahp-session:/s", title).await,
+            _ => a.dispatch(&chat, draft(&format!("draft {n}"))).await,
+        };
+    }
+    a.drain().await;
+    gate.release_all();
+    let seen = a.until(|e| e["origin"]["clientSeq"] == json!(last)).await;
+    let echoes: Vec<i64> = seen.iter().filter_map(|e| e["origin"]["clientSeq"].as_i64()).collect();
+    assert_eq!(echoes, (first..=last).collect::<Vec<_>>());
 }

@@ -10,7 +10,7 @@ mod create;
 mod loading;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,14 +168,13 @@ pub struct SessionActor {
     leaving: HashMap<Arc<str>, u64>,
     leaves: u64,
     last_used: Instant,
-    /// Messages that wait until the session can be read; absent when nothing has to wait.
-    waiting: Option<Vec<SessionMessage>>,
+    /// Messages that wait until the session can be read, or until those before them are served; absent when nothing has to
+    /// wait.
+    waiting: Option<VecDeque<SessionMessage>>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
-    /// It was stopped: what it still finds in its mailbox wakes nothing.
-    stopped: bool,
 }
 
 impl SessionActor {
@@ -194,7 +193,6 @@ impl SessionActor {
             waiting: None,
             was_lost: false,
             unread,
-            stopped: false,
         }
     }
 }
@@ -250,9 +248,6 @@ impl SessionActor {
             SessionMessage::Tell(tell) => return tell(),
             SessionMessage::Stop => return self.stop(ctx),
             _ => {}
-        }
-        if self.stopped {
-            return message.refuse_busy(&self.shared);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -569,8 +564,8 @@ impl SessionActor {
             }
             return;
         };
-        for chat in self.chats.values() {
-            chat.do_send(ChatMessage::Doze);
+        if self.waiting.is_some() {
+            return;
         }
         self.forget_sleeping(&core);
         let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
@@ -618,6 +613,9 @@ impl SessionActor {
             chat.do_send(ChatMessage::Stop);
         }
         self.chats.clear();
+        for message in self.waiting.take().into_iter().flatten() {
+            message.refuse_busy(&self.shared);
+        }
         if let Some(core) = self.core.take() {
             let mut core = core.borrow_mut();
             if core.is_unsaved() {
