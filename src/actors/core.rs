@@ -117,7 +117,7 @@ pub struct ChatCell {
     pub is_gone: bool,
     /// When the chat was last used.
     pub last_used: Instant,
-    /// It was let go of to sleep: its actor writes down what a checkpoint would hold and records nothing more.
+    /// It was let go of to sleep, and another actor may have followed: what its agent still says is not recorded.
     pub is_asleep: bool,
 }
 

@@ -78,8 +78,6 @@ pub enum ChatMessage {
     },
     /// The session's configuration changed.
     Configured,
-    /// Nothing was asked of the session for a while: write down what a checkpoint would hold.
-    Doze,
     /// The chat goes to sleep, or the host stops.
     Stop,
     /// The chat is gone, or its folds are not what the log says: end at once and write nothing.
@@ -339,7 +337,6 @@ impl Handler<ChatMessage> for ChatActor {
             ChatMessage::Act(effects) => self.act(effects, ctx),
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
             ChatMessage::Configured => self.configured(),
-            ChatMessage::Doze => self.write_checkpoint_when_idle(),
             ChatMessage::Stop => self.stop(ctx),
             ChatMessage::Abandon => {
                 self.end_process();
@@ -370,13 +367,6 @@ impl ChatActor {
             }
             // An action for a channel that is not there is ignored.
             _ => {}
-        }
-    }
-
-    fn write_checkpoint_when_idle(&mut self) {
-        let idle = self.shared.settings.idle_timeout;
-        if self.cell.borrow().can_sleep(idle) {
-            self.write_checkpoint();
         }
     }
 }

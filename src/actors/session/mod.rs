@@ -599,8 +599,12 @@ impl SessionActor {
         for uri in sleepy {
             // Saved here for the same reason: the chat may be awake again before this actor of it has ended.
             let cell = core.borrow_mut().chats.remove(uri.as_str());
-            if let Some(cell) = cell.filter(|cell| SessionCore::is_chat_unsaved(&cell.borrow())) {
-                core.borrow().save_chat(&mut cell.borrow_mut());
+            if let Some(cell) = cell {
+                let mut cell = cell.borrow_mut();
+                cell.is_asleep = true;
+                if SessionCore::is_chat_unsaved(&cell) {
+                    core.borrow().save_chat(&mut cell);
+                }
             }
             if let Some(chat) = self.chats.remove(&uri) {
                 chat.do_send(ChatMessage::Stop);
