@@ -18,7 +18,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::chat::{ChatActor, ChatMessage};
-use super::connection::Caller;
+use super::connection::{Caller, ConnectionId};
 use super::envelope;
 use super::resent;
 use super::session::{SessionActor, SessionMessage, reject_lost};
@@ -187,14 +187,21 @@ pub struct SessionCore {
     /// The catalogue's entry as the queued batches leave it.
     listed: Option<CatalogueRow>,
     unsaved: Unsaved,
-    /// Client actions of batches on their way, by fingerprint, with their connections.
-    dispatched: VecDeque<([u8; 16], u64)>,
-    /// Batches on their way.
+    /// Client actions of batches on their way, oldest first.
+    dispatched: VecDeque<Dispatched>,
+    /// Batches that were recorded until now.
+    recorded: usize,
+    /// Batches on their way: the newest of those that were recorded.
     on_the_way: Arc<AtomicUsize>,
 }
 
-/// How many client actions are remembered besides the store.
-const DISPATCHED_KEPT: usize = 1_024;
+/// A client action whose batch may be on its way.
+struct Dispatched {
+    fingerprint: [u8; 16],
+    connection: ConnectionId,
+    /// Which batch it is in, counted from 1.
+    batch: usize,
+}
 
 impl SessionCore {
     /// A session as a replay gives it.
@@ -219,6 +226,7 @@ impl SessionCore {
             listed,
             unsaved,
             dispatched: VecDeque::new(),
+            recorded: 0,
             on_the_way: Arc::default(),
         }
     }
@@ -242,11 +250,27 @@ impl SessionCore {
     /// # Errors
     /// [`LogFault`] when the store cannot be read.
     pub fn is_resent(&self, client: &ClientAction, action: &StateAction) -> Result<bool, LogFault> {
-        let on_its_way = self.dispatched.iter().rev().find(|(seen, _)| *seen == client.fingerprint);
-        match on_its_way {
-            Some((_, connection)) => Ok(resent::is_resent(client, action, ServerSeq::MAX, *connection)),
+        // What is on disk is asked of the store, which knows its number.
+        let on_disk = self.on_disk();
+        let on_its_way = self.dispatched.iter().rev().take_while(|sent| sent.batch > on_disk);
+        match on_its_way.into_iter().find(|sent| sent.fingerprint == client.fingerprint) {
+            Some(sent) => Ok(resent::is_resent(client, action, ServerSeq::MAX, sent.connection)),
             None => resent::was_recorded(self.shared.store.as_ref(), client, action),
         }
+    }
+
+    /// How many of the recorded batches are on disk: the oldest.
+    fn on_disk(&self) -> usize {
+        self.recorded.saturating_sub(self.on_the_way.load(Ordering::Acquire))
+    }
+
+    fn note_dispatched(&mut self, client: &ClientAction) {
+        let on_disk = self.on_disk();
+        while self.dispatched.front().is_some_and(|sent| sent.batch <= on_disk) {
+            self.dispatched.pop_front();
+        }
+        let (fingerprint, connection) = (client.fingerprint, client.caller.connection.id);
+        self.dispatched.push_back(Dispatched { fingerprint, connection, batch: self.recorded + 1 });
     }
 
     /// Saves the session's fold as it is now.
@@ -432,10 +456,7 @@ impl Recording<'_> {
             let value = Bytes::copy_from_slice(&client.caller.connection.id.to_be_bytes());
             let (table, key) = (Table::Dispatched, client.fingerprint.to_vec());
             self.batch.rows.push(RowOp::PutWithSeq { table, key, event: self.batch.events.len(), value });
-            self.core.dispatched.push_back((client.fingerprint, client.caller.connection.id));
-            if self.core.dispatched.len() > DISPATCHED_KEPT {
-                self.core.dispatched.pop_front();
-            }
+            self.core.note_dispatched(client);
         }
         self.batch.events.push(NewEvent {
             channel,
@@ -481,6 +502,7 @@ impl Recording<'_> {
         };
         let on_the_way = Arc::clone(&self.core.on_the_way);
         let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
+        self.core.recorded += 1;
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
         self.core.lane.append(batch);
