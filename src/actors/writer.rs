@@ -25,8 +25,8 @@ const QUANTUM: usize = 4 * 1024;
 const COMMIT_BYTES: usize = 64 * 1024;
 /// With [`Durability::Interval`]: how many events are shown before a commit, at most. The store keeps more numbers reserved.
 const EVENTS_AHEAD: u64 = 2_000;
-/// How many channels' newest numbers are kept in memory before the store is asked again.
-const KNOWN_CHANNELS: usize = 100_000;
+/// How many channels' newest numbers are kept in memory before the store is asked again. Few in tests, so that they get there.
+const KNOWN_CHANNELS: usize = if cfg!(test) { 4 } else { 100_000 };
 
 /// Whether the host shows events before or after they are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,18 @@ struct State {
     /// With [`Durability::Interval`]: what was shown could not be written down, and nothing is taken until it is.
     failing: bool,
     stopping: bool,
+    /// The thread has ended.
+    over: bool,
+}
+
+impl State {
+    /// Keeps the newest numbers from growing without end. Called where all that was handed over is on disk, so that the store
+    /// knows what is forgotten here.
+    fn forget_channels(&mut self) {
+        if self.newest.len() > KNOWN_CHANNELS {
+            self.newest.clear();
+        }
+    }
 }
 
 struct Shared {
@@ -197,7 +209,13 @@ impl LogWriter {
             return Ok(());
         }
         let (done, wait) = tokio::sync::oneshot::channel();
-        self.shared.state().barriers.push(done);
+        {
+            let mut state = self.shared.state();
+            if state.over {
+                return Ok(());
+            }
+            state.barriers.push(done);
+        }
         self.shared.wake.notify_one();
         // A writer that is gone has written all that it could.
         wait.await.unwrap_or(Ok(()))
@@ -337,7 +355,10 @@ fn run(shared: &Shared) {
         for barrier in barriers {
             let _ = barrier.send(ahead.failing.clone().map_or(Ok(()), Err));
         }
-        if stop && shared.state().turns.is_empty() {
+        let mut state = shared.state();
+        if stop && state.turns.is_empty() {
+            state.over = true;
+            state.barriers.clear();
             return;
         }
     }
@@ -393,6 +414,7 @@ fn commit(shared: &Shared, taken: Taken) {
     if batches.is_empty() {
         return;
     }
+    shared.state().forget_channels();
     let started = Instant::now();
     match shared.store.append(&batches) {
         Ok(firsts) => {
@@ -501,9 +523,6 @@ fn hand_over(
 
 /// Notes the numbers of `batch` and gives its envelopes to the routers.
 fn publish_batch(shared: &Shared, state: &mut State, batch: &Batch, first: ServerSeq) {
-    if state.newest.len() > KNOWN_CHANNELS {
-        state.newest.clear();
-    }
     let mut envelopes = Vec::new();
     for (seq, event) in (first..).zip(&batch.events) {
         state.newest.insert(event.channel_id, seq);
@@ -668,6 +687,7 @@ impl Ahead {
         match shared.store.append(&self.batches) {
             Ok(_) => {
                 count(&self.batches);
+                shared.state().forget_channels();
                 self.release(shared);
                 *self = Self::default();
             }
