@@ -91,7 +91,9 @@ impl SessionActor {
                     shared.registry.list(self.id, row);
                 }
                 let core = SessionCore::new(self.id, channel, at.fold, unsaved, listed, shared, ctx.address());
-                self.core = Some(Rc::new(RefCell::new(core)));
+                let core = Rc::new(RefCell::new(core));
+                self.expect_clients(&core, ctx);
+                self.core = Some(core);
                 // A disk that took nothing a moment ago is not asked again at once.
                 match std::mem::take(&mut self.was_lost) {
                     true => drop(ctx.run_later(RETRY, |actor, _| actor.wake_running())),
