@@ -346,6 +346,11 @@ impl Recording<'_> {
         self.by.at
     }
 
+    /// Lets `principal` be who causes what is recorded next. Returns who it was.
+    pub fn caused_by(&mut self, principal: Arc<str>) -> Arc<str> {
+        std::mem::replace(&mut self.by.principal, principal)
+    }
+
     /// Records an action on the session's channel. `by_client`: it is the client's own.
     pub fn session_action(&mut self, action: Action, about: Option<ChannelId>, by_client: bool) {
         self.core.fold.apply(&action);

@@ -529,7 +529,7 @@ impl SessionActor {
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             actions::dispatch(&mut core.borrow_mut(), client, action);
             if configures {
-                self.chats.values().for_each(|chat| chat.do_send(ChatMessage::Configured));
+                self.tell_configuration(&core.borrow());
             }
             return;
         }
@@ -537,6 +537,18 @@ impl SessionActor {
             Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
             None => tracing::debug!(%channel, "an action for a chat that is gone"),
         }
+    }
+
+    /// Tells the agents of the chats that are awake how the session is configured, once that is durable.
+    fn tell_configuration(&self, core: &SessionCore) {
+        let Some(config) = core.fold.state.config.as_ref().map(|config| config.values.clone()) else { return };
+        let chats: Vec<Addr<ChatActor>> = self.chats.values().cloned().collect();
+        let tell = move |place: Result<Place, Lost>| {
+            if place.is_ok() {
+                chats.iter().for_each(|chat| chat.do_send(ChatMessage::Configured { config: config.clone() }));
+            }
+        };
+        core.lane.release(None, Box::new(tell));
     }
 
     /// By the host itself, now.

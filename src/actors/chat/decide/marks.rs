@@ -29,7 +29,7 @@ pub fn is_archived(view: &View<'_>, wanted: bool, action: Action) -> Verdict {
 pub fn title(view: &View<'_>, title: &str, action: Action) -> Result<Verdict, Rejection> {
     session::title(title)?;
     if view.chat().title == title {
-        return Ok(Verdict::Nothing(action));
+        return Ok(Verdict::Nothing(action.bytes));
     }
     let mut entries = vec![Entry::Client(action)];
     entries.extend(session_title(view.core, view.cell, title));

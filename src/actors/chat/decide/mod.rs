@@ -14,6 +14,7 @@ use std::collections::HashMap;
 
 use ahp_types::actions::StateAction;
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, SessionLifecycle, ToolCallResult};
+use bytes::Bytes;
 
 use crate::actors::agent::ToolDecision;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
@@ -79,8 +80,8 @@ pub enum Effect {
 /// What becomes of an action.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
-    Nothing(Action),
+    /// It is accepted and changes nothing: its sender alone hears it, with the JSON that would have been recorded.
+    Nothing(Bytes),
     Record {
         entries: Vec<Entry>,
         effects: Vec<Effect>,
@@ -102,7 +103,7 @@ impl Verdict {
 
     /// The action, unless it changes nothing.
     pub fn unless(unchanged: bool, action: Action) -> Self {
-        if unchanged { Self::Nothing(action) } else { Self::accept(action) }
+        if unchanged { Self::Nothing(action.bytes) } else { Self::accept(action) }
     }
 }
 
