@@ -186,6 +186,13 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
 }
 
+/// Makes a chat's actor panic, and waits until it is gone: writing the panic down may take its time.
+async fn panicked(host: &TestHost, chat: &str) {
+    let before = host.host.actors();
+    host.host.panic_in_chat(chat);
+    eventually("the chat is gone", || host.host.actors() < before).await;
+}
+
 /// What is sent while a session waits for the disk after a panic is served when it is read again: here a disposal right
 /// behind what it cuts off.
 async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
@@ -198,7 +205,7 @@ async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
     gate.hold();
     a.dispatch(&first, draft("held")).await;
     gate.wait_until_held();
-    host.host.panic_in_chat(&first);
+    panicked(&host, &first).await;
     a.say(chat, "t1", "/sleep 1000000").await;
     a.send(json!({ "jsonrpc": "2.0", "id": "gone", "method": method, "params": { "channel": goes } })).await;
     a.drain().await;
@@ -258,7 +265,7 @@ async fn what_waits_while_a_session_is_read_again_is_decided_in_the_order_in_whi
     gate.hold();
     let first = a.dispatch(&chat, draft("held")).await;
     gate.wait_until_held();
-    host.host.panic_in_chat(&chat);
+    panicked(&host, &chat).await;
     // More than a chat's mailbox holds, and some for the session itself.
     let mut last = first;
     for n in 0..60 {
