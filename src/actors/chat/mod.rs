@@ -18,7 +18,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
@@ -384,22 +383,6 @@ impl ChatActor {
             // An action for a channel that is not there is ignored.
             _ => {}
         }
-    }
-}
-
-/// When a chat was last used, and what keeps it awake.
-impl ChatCell {
-    /// The chat was used now.
-    pub fn touch(&mut self) {
-        self.last_used = Instant::now();
-    }
-
-    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, no message, nothing on its way to
-    /// the disk, not used for `idle`.
-    pub fn can_sleep(&self, idle: Duration) -> bool {
-        let state = &self.fold.state;
-        let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
-        !works && self.unread == 0 && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 
