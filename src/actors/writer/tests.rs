@@ -10,7 +10,7 @@ use crate::actors::connection::{Connection, Subscription};
 use crate::actors::router::Router;
 use crate::events::gated::{Gate, GatedStore};
 use crate::events::memory::MemoryStore;
-use crate::events::{Channel, NewEvent};
+use crate::events::{Channel, Kind, NewEvent};
 
 const ONE: ChannelId = ChannelId(11);
 const TWO: ChannelId = ChannelId(12);
