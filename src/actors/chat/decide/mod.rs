@@ -80,7 +80,7 @@ pub enum Effect {
 /// What becomes of an action.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is accepted and changes nothing: its sender alone hears it, with the JSON that would have been recorded.
+    /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
     Nothing(Bytes),
     Record {
         entries: Vec<Entry>,
