@@ -155,11 +155,6 @@ impl Recording<'_> {
         self.batch.rows.push(op);
     }
 
-    /// Tells the root's subscribers something once the batch is durable.
-    pub fn notify_root(&mut self, frame: bytestring::ByteString) {
-        self.notes.push(frame);
-    }
-
     fn push(
         &mut self,
         channel: Channel,
