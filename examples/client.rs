@@ -67,7 +67,7 @@ struct Args {
 enum Problem {
     #[error("no host answers at {url}: {source}\nIs it running? Start one with: cargo run --release -- serve")]
     Unreachable { url: String, source: ahp_ws::WebSocketTransportError },
-    #[error("the host wants a token: give it with --token or SCROLLBACK_TOKEN")]
+    #[error("the host wants a token, and got none or a wrong one: give it with --token or SCROLLBACK_TOKEN")]
     NoToken,
     #[error("{what}: {source}")]
     Client { what: &'static str, source: ClientError },

@@ -33,7 +33,7 @@ fn bad_usage_is_one_line_and_exit_2() {
     refused(&["log", "verify", "--rebuild"], &["--rebuild", "not served"]);
     refused(&["serve", "--json"], &["--print-config"]);
     refused(&["completion", "tcsh"], &["tcsh"]);
-    refused(&["frobnicate"], &["frobnicate"]);
+    refused(&["frobnicate"], &["frobnicate", "--help"]);
 }
 
 #[test]
@@ -54,6 +54,7 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
         ("delta_window = \"1001ms\"", ["delta_window", "at most 1s"]),
         ("closed_chats = \"delete\"", ["closed_chats", "not served"]),
         ("[agents.codex]\npreset = \"codex\"", ["agents.codex", "not served"]),
+        ("default_agent = \"claude\"", ["default_agent: claude", "demo"]),
         ("a = \n", ["line 1", ""]),
     ] {
         fs::write(home.path().join("s.toml"), text).unwrap();
@@ -242,6 +243,20 @@ fn verify_says_what_it_checked_and_exits_1_at_a_fault() {
 }
 
 #[test]
+fn a_copy_of_a_running_hosts_directory_is_not_taken_for_the_host() {
+    let home = home();
+    let data = filled(home.path(), 3);
+    let _host = Host::start(home.path(), &data, &[]);
+    let copy = home.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in ["FORMAT", "floor", "host.json"] {
+        fs::copy(data.join(file), copy.join(file)).unwrap();
+    }
+    run(home.path(), &["log", "verify", "--data", copy.to_str().unwrap()])
+        .is_refused(1, &["copy", "log/db is missing"]);
+}
+
+#[test]
 fn a_seq_or_a_channel_that_is_not_there_is_one_line_and_exit_1() {
     let home = home();
     let data = filled(home.path(), 10);
@@ -293,8 +308,9 @@ fn a_host_elsewhere_is_reached_with_its_token() {
     let host = Host::start(home.path(), &data, &["--token-file", "token"]);
     let url = host.url();
     let show = ["log", "show", "4", "--json", "--url", &url];
-    run(home.path(), &show).is_refused(1, &[&url, "token"]);
-    run(home.path(), &[show.as_slice(), &["--token-file", "wrong"]].concat()).is_refused(1, &[&url, "token"]);
+    run(home.path(), &show).is_refused(1, &[&url, "wants a token", "--token-file"]);
+    run(home.path(), &[show.as_slice(), &["--token-file", "wrong"]].concat())
+        .is_refused(1, &[&url, "does not take this token"]);
     let by_file = run(home.path(), &[show.as_slice(), &["--token-file", "token"]].concat()).json_lines();
     let by_variable = scrollback(home.path(), &show).env("SCROLLBACK_TOKEN", "s3cret").output().unwrap();
     assert_eq!(command::Ran::from(by_variable).json_lines(), by_file);

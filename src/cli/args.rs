@@ -140,7 +140,7 @@ pub struct ListArgs {
     /// Only since then: RFC 3339, or a duration such as 30d
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Only what this principal caused, such as user:ada
+    /// Only what this principal caused: host, agent:demo, or root:<host> for who has the token
     #[arg(long, value_name = "PRINCIPAL")]
     pub by: Option<String>,
     /// At most so many

@@ -98,6 +98,13 @@ impl Client {
     fn refused(&self, status: StatusCode, body: impl Read) -> CliFault {
         let said: Option<ErrorAnswer> = serde_json::from_reader(body.take(64 * 1024)).ok();
         match said {
+            _ if status == StatusCode::UNAUTHORIZED => {
+                let given = if self.token.is_some() { "does not take this token" } else { "wants a token" };
+                CliFault::Failed(format!(
+                    "{}: the host {given}: name one with --token-file or SCROLLBACK_TOKEN",
+                    self.base
+                ))
+            }
             Some(said) if status == StatusCode::NOT_FOUND => CliFault::Failed(said.error.message),
             Some(said) if status == StatusCode::BAD_REQUEST => CliFault::Usage(said.error.message),
             Some(said) => CliFault::Failed(format!("{}: {}", self.base, said.error.message)),

@@ -66,7 +66,11 @@ fn unparsed(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            let fault = CliFault::Usage(first_paragraph(&error.render().to_string()));
+            let mut text = first_paragraph(&error.render().to_string());
+            if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+                text.push_str("; --help shows what there is");
+            }
+            let fault = CliFault::Usage(text);
             fault.print();
             fault.status()
         }

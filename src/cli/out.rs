@@ -56,7 +56,7 @@ impl Out {
     /// One event of a list, for people.
     pub fn event(&mut self, event: &EventLine) -> Result<(), CliFault> {
         let seq = self.painted(BOLD, &format!("{:>8}", event.server_seq));
-        let rest = self.painted(DIM, &format!("{} {}  {} B", event.principal, event.channel, event.bytes));
+        let rest = self.painted(DIM, &format!("{:<12}  {}  {} B", event.principal, event.channel, event.bytes));
         self.line(&format!("{seq}  {}  {:<30}  {rest}", event.at, visible(&event.kind)))
     }
 

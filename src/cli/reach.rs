@@ -7,7 +7,7 @@ use super::client::Client;
 use super::fault::CliFault;
 use crate::config::{Environment, token_in};
 use crate::events::sled_store::{Access, SledOptions, SledStore};
-use crate::events::{DataDirectory, HostFile};
+use crate::events::{DataDirectory, HostFile, LogFault};
 
 /// The way to a log.
 pub enum Reach {
@@ -33,20 +33,21 @@ impl Reach {
             Some(data) => data.as_path(),
             None => Path::new(environment.get("SCROLLBACK_DATA").unwrap_or("./scrollback-data")),
         };
-        match running_host(data) {
-            Some(host) => Ok(Reach::Host(host)),
-            None => Ok(Reach::Directory(Box::new(open(data, access)?))),
+        match DataDirectory::open_existing(data) {
+            Ok(lock) => Ok(Reach::Directory(Box::new(open(lock, access)?))),
+            Err(held @ LogFault::Held { .. }) => Ok(Reach::Host(running_host(data).ok_or(held)?)),
+            Err(fault) => Err(fault.into()),
         }
     }
 }
 
-/// The host that `host.json` in `data` names, if it answers. Whatever is wrong with the file, the lock decides.
+/// The host that `host.json` in `data` names, if it answers. It is asked only where somebody holds the lock: a copy
+/// of the directory of a running host has its `host.json` too.
 fn running_host(data: &Path) -> Option<Client> {
     Client::of_this_run(&HostFile::read(data).ok()??)
 }
 
-fn open(data: &Path, access: Access) -> Result<OpenDirectory, CliFault> {
-    let lock = DataDirectory::open_existing(data)?;
+fn open(lock: DataDirectory, access: Access) -> Result<OpenDirectory, CliFault> {
     let store = SledStore::open(lock.path(), SledOptions { access, ..SledOptions::default() })?;
     Ok(OpenDirectory { store, _lock: lock })
 }

@@ -47,6 +47,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     }
     let token = config::token(&loaded, environment)?;
     refuse_open_address(&loaded, token.is_some())?;
+    refuse_unknown_agent(&loaded)?;
     logs::start(&loaded.config, environment);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
@@ -79,6 +80,18 @@ fn refuse_open_address(loaded: &Loaded, has_token: bool) -> Result<(), CliFault>
     Err(CliFault::Usage(format!(
         "listen: {listen} ({from}) is reached from elsewhere and there is no token: set --token-file or SCROLLBACK_TOKEN"
     )))
+}
+
+/// The agent of sessions that name none has to be there.
+fn refuse_unknown_agent(loaded: &Loaded) -> Result<(), CliFault> {
+    let Some(name) = loaded.config.default_agent.as_deref() else { return Ok(()) };
+    let agents = built_in_agents();
+    if agents.iter().any(|agent| agent.provider() == name) {
+        return Ok(());
+    }
+    let from = loaded.source_of("default_agent");
+    let there = agents.iter().map(|agent| agent.provider()).collect::<Vec<_>>().join(", ");
+    Err(CliFault::Usage(format!("default_agent: {name} ({from}) is no agent of this host: it has {there}")))
 }
 
 async fn serve(
