@@ -112,6 +112,7 @@ pub fn hand_snapshot(
     core.lane.release(Some(id), Box::new(release));
 }
 
+/// Hands the session's own snapshot over, as it is now.
 pub fn subscribe(core: &SessionCore, subscriber: Subscriber) {
     let state = serde_json::to_value(&core.fold.state).map(|value| value.to_string()).unwrap_or_default();
     hand_snapshot(core, core.channel.clone(), core.id, state, None, subscriber);

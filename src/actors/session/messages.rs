@@ -125,6 +125,7 @@ impl SessionMessage {
 }
 
 impl SessionMessage {
+    /// Tells the sender of a message that the session cannot be read.
     pub fn refuse_unreadable(self, shared: &Shared) {
         const TEXT: &str = "the session cannot be read from the log: see the host's own log";
         let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);

@@ -11,6 +11,7 @@ use crate::actors::core::SessionCore;
 use crate::events::Channel;
 
 impl SessionActor {
+    /// Lets go of what has been idle for long: chats, and the session itself.
     pub(super) fn doze(&mut self, ctx: &mut Context<Self>) {
         let idle = self.shared.settings.idle_timeout;
         let Some(core) = self.core.clone() else {
@@ -67,6 +68,7 @@ impl SessionActor {
         }
     }
 
+    /// Writes down what is to be kept, and ends.
     pub(super) fn stop(&mut self, ctx: &mut Context<Self>) {
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);

@@ -25,6 +25,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// Shows what was taken, and keeps its batches for the next commit.
     pub(super) fn publish(&mut self, shared: &Shared, taken: Taken) {
         let (steps, batches) = split(taken);
         if let Some(lost) = &self.failing {
@@ -53,6 +54,7 @@ impl Ahead {
         }
     }
 
+    /// How long until what was shown has to be committed; `None` where nothing waits.
     pub(super) fn due_in(&self, shared: &Shared) -> Option<Duration> {
         let Durability::Interval(interval) = shared.durability else { return None };
         self.since.map(|since| interval.saturating_sub(since.elapsed()))
