@@ -153,8 +153,12 @@ impl Router {
         }
     }
 
-    /// Subscribes at once, on this thread: for a replay, which is read afterwards from the log.
+    /// Subscribes at once, on this thread: for a replay, which is read afterwards from the log. Nothing happens for a connection
+    /// that was let go of meanwhile.
     pub fn subscribe(&self, connection: &Connection, subscription: Subscription) {
+        if !self.connections.borrow().contains_key(&connection.id) {
+            return;
+        }
         self.subscribers.borrow_mut().entry(subscription.channel.clone()).or_default().insert(connection.id);
         if let Some(left) = connection.subscribe(subscription) {
             self.remove_subscriber(&left, connection.id);
@@ -263,5 +267,24 @@ impl Router {
                 connection.drop_channel(channel);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_let_go_of_is_subscribed_to_nothing() {
+        actix_rt::System::new().block_on(async {
+            let router = Router::start(&Hub::new(1, Arc::new(|_, _| None)));
+            let (connection, _) = router.connect(1_000);
+            let subscription = Subscription { channel: "a".into(), alias: "a".into(), from_seq: 0, window: None };
+            router.subscribe(&connection, subscription.clone());
+            assert_eq!(router.subscribers.borrow().len(), 1);
+            router.disconnect(connection.id);
+            router.subscribe(&connection, subscription);
+            assert!(router.subscribers.borrow().is_empty());
+        });
     }
 }

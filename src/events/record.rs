@@ -37,7 +37,7 @@ pub struct Record {
     pub kind: Kind,
     /// When it was appended, in milliseconds since 1970-01-01T00:00:00Z. The clock of every state folded from it.
     pub at: i64,
-    /// Who caused it: `user:<id>`, `root:<host>`, or `host` for what the host did by itself.
+    /// Who caused it: `user:<id>`, `root:<host>`, `agent:<provider>`, or `host` for what the host did by itself.
     pub principal: String,
     /// The client action that it came from, absent for what the host did.
     pub origin: Option<Origin>,

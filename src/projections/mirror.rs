@@ -13,8 +13,6 @@ use super::inputs;
 
 /// The key of a session's `_meta` that lists the chats whose queues are paused.
 pub const PAUSED_QUEUES: &str = "scrollback.pausedQueues";
-/// The key of a session's `_meta` that says how each chat's agent process is.
-pub const PROCESS: &str = "scrollback.process";
 
 /// A chat's summary: the fields that its state shares with it.
 pub fn summary_of(chat: &ChatState) -> ChatSummary {

@@ -34,6 +34,8 @@ pub struct Peer {
     /// Who it is since the upgrade.
     pub principal: Arc<str>,
     phase: RefCell<Phase>,
+    /// The connection was let go of.
+    has_left: Cell<bool>,
     in_flight: InFlight,
     /// `view.turns` of the names that are subscribed, where it was given.
     views: RefCell<HashMap<Channel, u64>>,
@@ -68,6 +70,7 @@ impl Peer {
             to,
             principal,
             phase: RefCell::new(Phase::Fresh),
+            has_left: Cell::new(false),
             in_flight: InFlight::default(),
             views: RefCell::default(),
             subscribing: RefCell::default(),
@@ -129,8 +132,11 @@ impl Peer {
         self.phase.replace(Phase::Fresh);
     }
 
-    /// Ends a handshake that succeeded.
+    /// Ends a handshake that succeeded. Nothing happens where the client is gone already: nobody would say so again.
     pub fn open(&self, caller: Caller) {
+        if self.has_left.get() {
+            return;
+        }
         self.app.host.client_arrived(&caller);
         self.phase.replace(Phase::Open(caller));
     }
@@ -194,6 +200,7 @@ impl Peer {
 
     /// Lets the connection go: its subscriptions end, its windows are remembered, its sessions hear that it left.
     pub fn leave(&self) {
+        self.has_left.set(true);
         let caller = self.caller();
         let windows = self.connection.windows();
         let channels = self.router.disconnect(self.connection.id);

@@ -1,12 +1,14 @@
 //! Actors that die, sleep and stop: what is in the log is all there is.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrollback::actors::agent::{AgentEvent, Ending};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
-use scrollback::events::{EventLog, Rows, Table};
+use scrollback::events::{EventLog, LogFault, Record, Rows, ServerSeq, Table};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message, opened};
@@ -184,8 +186,15 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
 }
 
-/// What is sent while a session waits for the disk after a panic is handled in one go, so that a disposal comes before
-/// anything that its chats were sent just before.
+/// Makes a chat's actor panic, and waits until it is gone: writing the panic down may take its time.
+async fn panicked(host: &TestHost, chat: &str) {
+    let before = host.host.actors();
+    host.host.panic_in_chat(chat);
+    eventually("the chat is gone", || host.host.actors() < before).await;
+}
+
+/// What is sent while a session waits for the disk after a panic is served when it is read again: here a disposal right
+/// behind what it cuts off.
 async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
@@ -196,7 +205,7 @@ async fn dispose_in_one_go(method: &str, goes: &str, chat: &str) {
     gate.hold();
     a.dispatch(&first, draft("held")).await;
     gate.wait_until_held();
-    host.host.panic_in_chat(&first);
+    panicked(&host, &first).await;
     a.say(chat, "t1", "/sleep 1000000").await;
     a.send(json!({ "jsonrpc": "2.0", "id": "gone", "method": method, "params": { "channel": goes } })).await;
     a.drain().await;
@@ -241,4 +250,110 @@ async fn no_turn_starts_in_a_chat_whose_disposal_came_first() {
 #[tokio::test]
 async fn no_turn_starts_in_a_session_whose_disposal_came_first() {
     dispose_in_one_go("disposeSession", "ahp-session:/s", "ahp-chat:/peer").await;
+}
+
+#[tokio::test]
+async fn what_waits_while_a_session_is_read_again_is_decided_in_the_order_in_which_it_was_sent() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.subscribe("ahp-session:/s").await;
+    a.until(|e| e["action"]["activeSessions"] == json!(1)).await;
+    gate.hold();
+    let first = a.dispatch(&chat, draft("held")).await;
+    gate.wait_until_held();
+    panicked(&host, &chat).await;
+    // More than a chat's mailbox holds, and some for the session itself.
+    let mut last = first;
+    for n in 0..60 {
+        let title = json!({ "type": "session/titleChanged", "title": format!("title {n}") });
+        last = match n % 3 {
+            0 => a.dispatch("ahp-session:/s", title).await,
+            _ => a.dispatch(&chat, draft(&format!("draft {n}"))).await,
+        };
+    }
+    a.drain().await;
+    gate.release_all();
+    let seen = a.until(|e| e["origin"]["clientSeq"] == json!(last)).await;
+    let echoes: Vec<i64> = seen.iter().filter_map(|e| e["origin"]["clientSeq"].as_i64()).collect();
+    assert_eq!(echoes, (first..=last).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn work_in_the_background_ends_with_its_process() {
+    let agent = RecordingAgent::new();
+    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
+    let host = TestHost::with(Options { agents, ..Options::default() });
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.say(&chat, "t1", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t1"]).await;
+    let work = json!({ "kind": "shell", "id": "w1", "label": "build", "startedAt": "2026-11-30T12:00:00.000Z",
+        "command": "make" });
+    agent.emits(AgentEvent::BackgroundWork { work: serde_json::from_value(work).unwrap() }).await;
+    a.until_type("chat/backgroundWorkSet").await;
+    agent.emits(AgentEvent::Ended { turn_id: "t1".into(), ending: Ending::Complete }).await;
+    a.until_ended("t1").await;
+    agent.emits(AgentEvent::Gone { problem: "it was killed".into() }).await;
+    let removed = a.until_type("chat/backgroundWorkRemoved").await;
+    assert_eq!(removed["action"]["id"], json!("w1"));
+}
+
+#[tokio::test]
+async fn text_is_its_agent_s_whoever_makes_it_go_out() {
+    let agent = RecordingAgent::new();
+    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
+    let settings = HostSettings { delta_window: Duration::from_secs(3_600), ..HostSettings::default() };
+    let host = TestHost::with(Options { agents, settings, ..Options::default() });
+    let mut a = host.client("a").await;
+    let chat = a.create_session("ahp-session:/s").await;
+    a.subscribe(&chat).await;
+    a.say(&chat, "t1", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t1"]).await;
+    agent.says("t1", "held back").await;
+    // Behind the text: who says this has said that.
+    agent.emits(AgentEvent::Activity { text: Some("thinking".into()) }).await;
+    a.until_type("chat/activityChanged").await;
+    agent.says("t1", "held back again").await;
+    a.cancel(&chat, "t1").await;
+    a.until_ended("t1").await;
+    let mut said = Vec::new();
+    let mut visit = |record: Record| {
+        let action: Value = serde_json::from_slice(&record.action).unwrap();
+        if ["chat/delta", "chat/turnCancelled"].iter().any(|kind| action["type"] == json!(kind)) {
+            said.push((action["type"].as_str().unwrap().to_owned(), record.principal));
+        }
+        ControlFlow::Continue(())
+    };
+    host.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+    let (last, deltas) = said.split_last().unwrap();
+    assert_eq!(last, &("chat/turnCancelled".to_owned(), "root:test".to_owned()));
+    assert!(!deltas.is_empty() && deltas.iter().all(|(_, who)| who == "agent:demo"), "{said:?}");
+}
+
+#[tokio::test]
+async fn an_agent_never_hears_of_a_configuration_that_was_lost() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let agent = RecordingAgent::new();
+    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
+    let host = TestHost::start(Arc::new(store), Options { agents, ..Options::default() });
+    let mut a = host.client("a").await;
+    let session = "ahp-session:/s";
+    let chat = a.create_session(session).await;
+    a.subscribe(&chat).await;
+    a.subscribe(session).await;
+    a.say(&chat, "t1", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t1"]).await;
+    let verbose = |verbosity| json!({ "type": "session/configChanged", "config": { "verbosity": verbosity } });
+    a.accepted(session, verbose(2)).await;
+    eventually("it hears of what is kept", || agent.configured() == 1).await;
+    gate.fail_next(LogFault::Engine("the test says no".into()));
+    assert_eq!(a.rejected(session, verbose(3)).await, "log-unavailable");
+    a.subscribe(&chat).await;
+    assert_eq!(agent.configured(), 1);
 }

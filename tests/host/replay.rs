@@ -675,3 +675,20 @@ async fn a_page_that_was_sent_and_did_not_arrive_is_not_taken_for_seen() {
     let older = page["action"]["turns"].as_array().unwrap().iter().map(|turn| turn["id"].as_str().unwrap());
     assert_eq!(older.chain(ids.iter().copied()).collect::<Vec<_>>(), all);
 }
+
+#[tokio::test]
+async fn who_has_seen_the_echo_of_a_wish_may_wish_the_same_again_under_the_same_number() {
+    let host = TestHost::in_memory();
+    let (mut client, mut other) = (host.client("c").await, host.client("other").await);
+    client.create_session(SESSION).await;
+    client.subscribe(SESSION).await;
+    let named = |title: &str| json!({ "type": "session/titleChanged", "title": title });
+    client.accepted(SESSION, named("mine")).await;
+    other.subscribe(SESSION).await;
+    let seen = seq(&other.accepted(SESSION, named("theirs")).await);
+    // Clients count from 1 again on each connection.
+    let mut back = Client::connect(host.address).await;
+    back.reconnect("c", seen, &[SESSION]).await;
+    back.accepted(SESSION, named("mine")).await;
+    assert_eq!(back.subscribe(SESSION).await["state"]["title"], json!("mine"));
+}

@@ -341,3 +341,24 @@ async fn a_client_that_leaves_is_active_no_more_after_its_grace_unless_it_is_bac
     back.drop_socket().await;
     assert_eq!(watcher.until_type("session/activeClientRemoved").await["action"]["clientId"], json!("back"));
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_come_back_after_a_restart_is_active_no_more() {
+    let settings = || HostSettings { client_grace: std::time::Duration::from_millis(50), ..HostSettings::default() };
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk_with(directory.path(), Options { settings: settings(), ..Options::default() });
+    let mut clients = [host.client("back").await, host.client("gone").await];
+    clients[0].create_session("ahp-session:/s").await;
+    for (client, name) in clients.iter_mut().zip(["back", "gone"]) {
+        client.subscribe("ahp-session:/s").await;
+        client.accepted("ahp-session:/s", active(name)).await;
+    }
+    host.stop();
+
+    let host = TestHost::on_disk_with(directory.path(), Options { settings: settings(), ..Options::default() });
+    let mut back = host.client("back").await;
+    back.subscribe("ahp-session:/s").await;
+    assert_eq!(back.until_type("session/activeClientRemoved").await["action"]["clientId"], json!("gone"));
+    let state = back.subscribe("ahp-session:/s").await["state"].clone();
+    assert_eq!(state["activeClients"], json!([{ "clientId": "back", "tools": [] }]));
+}

@@ -139,7 +139,7 @@ impl ChatActor {
     }
 
     /// What is listed as going on in the background ended with the process that did it.
-    fn end_background_work(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn end_background_work(&mut self, ctx: &mut Context<Self>) {
         let ids: Vec<String> = {
             let cell = self.cell.borrow();
             let works = cell.fold.state.background_work.iter().flatten();

@@ -18,10 +18,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
+use ahp_types::common::JsonObject;
 use serde_json::Value;
 
 use super::agent::AgentEvent;
@@ -31,6 +31,7 @@ use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
+use super::writer::{Lost, Place};
 use crate::projections::action::Action;
 use crate::projections::{replay, turns};
 
@@ -76,10 +77,10 @@ pub enum ChatMessage {
         process: u64,
         event: Box<AgentEvent>,
     },
-    /// The session's configuration changed.
-    Configured,
-    /// Nothing was asked of the session for a while: write down what a checkpoint would hold.
-    Doze,
+    /// The session's configuration values, which are durable.
+    Configured {
+        config: JsonObject,
+    },
     /// The chat goes to sleep, or the host stops.
     Stop,
     /// The chat is gone, or its folds are not what the log says: end at once and write nothing.
@@ -148,13 +149,16 @@ impl ChatActor {
     /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
     fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         let address = ctx.address();
+        let flushed = self.pending.take().map(|text| (text, self.by_agent().principal));
         let mut core = self.core.borrow_mut();
         let mut cell = self.cell.borrow_mut();
         cell.touch();
         let mut recording = core.record(by);
-        let flushed = self.pending.take();
-        if let Some(text) = flushed {
+        if let Some((text, agent)) = flushed {
+            // Whoever makes it go out now, the agent said it.
+            let other = recording.caused_by(agent);
             text.record(&mut recording, &mut cell);
+            recording.caused_by(other);
         }
         let more = !entries.is_empty();
         for entry in entries {
@@ -165,20 +169,25 @@ impl ChatActor {
         }
         let weight = recording.finish(Some((&mut cell, &address)));
         self.in_flight.add(weight);
-        if !effects.is_empty() {
-            core.lane.release(
-                None,
-                Box::new(move |place| {
-                    if place.is_ok() {
-                        address.do_send(ChatMessage::Act(effects));
-                    }
-                }),
-            );
-        }
         drop((core, cell));
+        self.act_once_durable(effects, ctx);
         if let Some(timer) = self.flush.take() {
             ctx.cancel_future(timer);
         }
+    }
+
+    /// Lets `effects` follow once what was recorded so far is durable.
+    fn act_once_durable(&self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        if effects.is_empty() {
+            return;
+        }
+        let address = ctx.address();
+        let act = move |place: Result<Place, Lost>| {
+            if place.is_ok() {
+                address.do_send(ChatMessage::Act(effects));
+            }
+        };
+        self.core.borrow().lane.release(None, Box::new(act));
     }
 
     fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
@@ -293,7 +302,9 @@ impl Actor for ChatActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
-        self.recover(ctx);
+        if !self.cell.borrow().is_gone {
+            self.recover(ctx);
+        }
     }
 }
 
@@ -301,6 +312,8 @@ impl Drop for ChatActor {
     fn drop(&mut self) {
         self.shared.actors.fetch_sub(1, Ordering::AcqRel);
         self.end_process();
+        // Else the one who reads the process would wait for ever for batches that were lost.
+        self.in_flight.give_up();
         if std::thread::panicking()
             && let Ok(core) = self.core.try_borrow()
         {
@@ -338,8 +351,7 @@ impl Handler<ChatMessage> for ChatActor {
             }
             ChatMessage::Act(effects) => self.act(effects, ctx),
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
-            ChatMessage::Configured => self.configured(),
-            ChatMessage::Doze => self.write_checkpoint_when_idle(),
+            ChatMessage::Configured { config } => self.configured(config),
             ChatMessage::Stop => self.stop(ctx),
             ChatMessage::Abandon => {
                 self.end_process();
@@ -371,29 +383,6 @@ impl ChatActor {
             // An action for a channel that is not there is ignored.
             _ => {}
         }
-    }
-
-    fn write_checkpoint_when_idle(&mut self) {
-        let idle = self.shared.settings.idle_timeout;
-        if self.cell.borrow().can_sleep(idle) {
-            self.write_checkpoint();
-        }
-    }
-}
-
-/// When a chat was last used, and what keeps it awake.
-impl ChatCell {
-    /// The chat was used now.
-    pub fn touch(&mut self) {
-        self.last_used = Instant::now();
-    }
-
-    /// Whether nothing keeps the chat in memory: no turn, no background work of its agent, no message, nothing on its way to
-    /// the disk, not used for `idle`.
-    pub fn can_sleep(&self, idle: Duration) -> bool {
-        let state = &self.fold.state;
-        let works = state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some();
-        !works && self.unread == 0 && self.is_settled() && self.last_used.elapsed() >= idle
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use actix::{Addr, AsyncContext, Context};
+use ahp_types::common::JsonObject;
 use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
@@ -44,6 +45,12 @@ impl InFlight {
         if !self.is_full() {
             self.room.notify_waiters();
         }
+    }
+
+    /// Nobody counts any more: who waits goes on.
+    pub fn give_up(&self) {
+        self.bytes.set(0);
+        self.room.notify_waiters();
     }
 
     /// Whether the limit is met.
@@ -144,11 +151,8 @@ impl ChatActor {
     }
 
     /// The session's configuration changed: the process hears of it.
-    pub(super) fn configured(&mut self) {
-        let config = self.core.borrow().fold.state.config.as_ref().map(|config| config.values.clone());
-        if let Some(config) = config {
-            self.tell(AgentInput::Configured { config });
-        }
+    pub(super) fn configured(&mut self, config: JsonObject) {
+        self.tell(AgentInput::Configured { config });
     }
 
     /// Ends the process, without waiting for it.
@@ -158,5 +162,26 @@ impl ChatActor {
             self.shared.processes.fetch_sub(1, Ordering::Relaxed);
         }
         self.handed = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_room_goes_on_when_there_is_some_and_when_nobody_counts_any_more() {
+        let in_flight = InFlight::new(10);
+        actix_rt::System::new().block_on(async {
+            for make_room in [InFlight::give_up, |all: &InFlight| all.remove(5)] {
+                in_flight.add(10);
+                let waits = in_flight.clone();
+                let waits = actix_rt::spawn(async move { waits.wait().await });
+                tokio::task::yield_now().await;
+                assert!(!waits.is_finished());
+                make_room(&in_flight);
+                tokio::time::timeout(std::time::Duration::from_secs(30), waits).await.unwrap().unwrap();
+            }
+        });
     }
 }

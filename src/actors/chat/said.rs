@@ -130,6 +130,7 @@ impl ChatActor {
     fn gone(&mut self, problem: &str, ctx: &mut Context<Self>) {
         let was_handed = self.handed.is_some();
         self.end_process();
+        self.end_background_work(ctx);
         if was_handed {
             self.end_turn(|chat, at| ending::failed(chat, at, "agent-gone", problem, true), false, Vec::new(), ctx);
         }
@@ -149,7 +150,7 @@ impl ChatActor {
         metrics::counter!("scrollback_limit_met_total", "limit" => "parts").increment(1);
         let text = format!("a turn holds at most {limit} parts");
         self.end_turn(|chat, at| ending::failed(chat, at, "limit-exceeded", &text, false), false, Vec::new(), ctx);
-        self.perform(super::decide::Effect::Cancel { turn_id }, ctx);
+        self.act_once_durable(vec![super::decide::Effect::Cancel { turn_id }], ctx);
         true
     }
 }

@@ -17,7 +17,7 @@ use super::create::new_chat;
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
-use crate::actors::connection::Caller;
+use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
@@ -31,6 +31,9 @@ use crate::projections::fact::Fact;
 use crate::projections::mirror;
 
 type Core = Rc<RefCell<SessionCore>>;
+
+/// No connection has this number.
+const NO_CONNECTION: ConnectionId = 0;
 
 fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
     Refusal::new(RefusalKind::InvalidParams, code, message)
@@ -260,7 +263,13 @@ impl SessionActor {
     }
 
     /// A client is gone: after the grace time its entry goes too, unless it is back.
-    pub(super) fn client_left(&mut self, core: &Core, client_id: &Arc<str>, connection: u64, ctx: &mut Context<Self>) {
+    pub(super) fn client_left(
+        &mut self,
+        core: &Core,
+        client_id: &Arc<str>,
+        connection: ConnectionId,
+        ctx: &mut Context<Self>,
+    ) {
         let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
         if !listed {
             return;
@@ -278,6 +287,17 @@ impl SessionActor {
                 actor.remove_client(&client_id);
             }
         });
+    }
+
+    /// Nobody says that a client left which was here when the host stopped, or while the session could not be read: each has
+    /// the grace time to be here.
+    pub(super) fn expect_clients(&mut self, core: &Core, ctx: &mut Context<Self>) {
+        let clients =
+            core.borrow().fold.state.active_clients.iter().map(|client| client.client_id.as_str().into()).collect();
+        let clients: Vec<Arc<str>> = clients;
+        for client_id in clients {
+            self.client_left(core, &client_id, NO_CONNECTION, ctx);
+        }
     }
 
     fn remove_client(&self, client_id: &str) {

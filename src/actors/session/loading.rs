@@ -1,6 +1,7 @@
 //! A session read from the log: when it wakes, and again after a loss or a panic.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -29,18 +30,33 @@ impl SessionActor {
         if self.shared.writer.is_settled(self.id) {
             return self.take_up(ctx);
         }
-        self.waiting = Some(Vec::new());
+        self.waiting = Some(VecDeque::new());
         let address = ctx.address();
         self.shared.writer.when_settled(self.id, Box::new(move || address.do_send(SessionMessage::Settled)));
         ctx.run_later(RETRY, Self::refuse_waiting);
     }
 
-    /// What the log says of the session is all that was decided: it goes on.
+    /// What the log says of the session is all that was decided: it goes on. What was kept is served one by one, since each may
+    /// make the session wait for a chat, and the next is decided after that.
     pub(super) fn settled(&mut self, ctx: &mut Context<Self>) {
-        let Some(waiting) = self.waiting.take() else { return };
-        self.load(ctx);
-        for message in waiting {
-            self.serve(message, ctx);
+        let Some(mut kept) = self.waiting.take() else { return };
+        if self.core.is_none() {
+            self.load(ctx);
+        }
+        if let Some(waiting) = &mut self.waiting {
+            *waiting = kept;
+            return;
+        }
+        let Some(first) = kept.pop_front() else { return };
+        self.serve(first, ctx);
+        match &mut self.waiting {
+            // It is being read again: what comes of that goes on with these too.
+            Some(waiting) => waiting.append(&mut kept),
+            None if kept.is_empty() => {}
+            None => {
+                self.waiting = Some(kept);
+                ctx.address().do_send(SessionMessage::Settled);
+            }
         }
     }
 
@@ -50,7 +66,7 @@ impl SessionActor {
             return message.refuse_unreadable(&self.shared);
         }
         match &mut self.waiting {
-            Some(waiting) if waiting.len() < MAILBOX => waiting.push(message),
+            Some(waiting) if waiting.len() < MAILBOX => waiting.push_back(message),
             _ => message.refuse_busy(&self.shared),
         }
     }
@@ -75,7 +91,9 @@ impl SessionActor {
                     shared.registry.list(self.id, row);
                 }
                 let core = SessionCore::new(self.id, channel, at.fold, unsaved, listed, shared, ctx.address());
-                self.core = Some(Rc::new(RefCell::new(core)));
+                let core = Rc::new(RefCell::new(core));
+                self.expect_clients(&core, ctx);
+                self.core = Some(core);
                 // A disk that took nothing a moment ago is not asked again at once.
                 match std::mem::take(&mut self.was_lost) {
                     true => drop(ctx.run_later(RETRY, |actor, _| actor.wake_running())),

@@ -53,6 +53,12 @@ impl RecordingAgent {
         decisions.collect()
     }
 
+    /// How often its processes heard of a configuration.
+    pub fn configured(&self) -> usize {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.inputs.iter().filter(|input| matches!(input, AgentInput::Configured { .. })).count()
+    }
+
     /// Makes the newest process say `text` in `turn`.
     pub async fn says(&self, turn: &str, text: &str) {
         self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;

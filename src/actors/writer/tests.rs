@@ -10,7 +10,7 @@ use crate::actors::connection::{Connection, Subscription};
 use crate::actors::router::Router;
 use crate::events::gated::{Gate, GatedStore};
 use crate::events::memory::MemoryStore;
-use crate::events::{Channel, NewEvent};
+use crate::events::{Channel, Kind, NewEvent};
 
 const ONE: ChannelId = ChannelId(11);
 const TWO: ChannelId = ChannelId(12);
@@ -274,4 +274,28 @@ fn what_is_appended_while_the_host_stops_is_refused_and_never_called_durable() {
     lane.append(batch(ONE, 10));
     lane.release(None, rig.tells("too late"));
     assert_eq!(rig.heard(1), ["too late lost"]);
+}
+
+#[test]
+fn a_release_knows_what_its_commit_handed_over_however_many_channels_that_has() {
+    let rig = Rig::start(Durability::Commit);
+    let lane = rig.writer.lane(ONE);
+    rig.gate.hold();
+    lane.append(batch(ONE, 10));
+    rig.gate.wait_until_held();
+    for id in 0..KNOWN_CHANNELS as u64 + 3 {
+        lane.append(batch(ChannelId(20 + id), 10));
+    }
+    let (told, hears) = channel();
+    lane.release(Some(ChannelId(20)), Box::new(move |place| told.send(place.unwrap().channel_seq).unwrap()));
+    rig.gate.release_all();
+    assert_eq!(hears.recv_timeout(Duration::from_secs(30)), Ok(2));
+}
+
+#[test]
+fn nobody_waits_for_a_writer_that_is_gone() {
+    let rig = Rig::start(Durability::Interval(Duration::from_secs(3_600)));
+    rig.writer.stop();
+    let waits = async { tokio::time::timeout(Duration::from_secs(30), rig.writer.barrier()).await };
+    assert!(System::new().block_on(waits).unwrap().is_ok());
 }

@@ -3,90 +3,44 @@
 //! Commands that change something are answered through their lane, so an answer leaves only when what it rests on is
 //! durable. Nothing here knows the transport.
 
+mod directories;
+mod sessions;
+mod settings;
+mod states;
+
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use actix::Actor;
-use ahp_types::common::JsonObject;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::agent::Agent;
-use super::chat::pages;
-use super::clients::Clients;
-use super::command::{self, Answer, Refusal, RefusalKind, Reply};
-use super::connection::{Caller, Connection, Window};
-use super::core::ClientAction;
-use super::registry::{Registry, Resolved, first_chat_uri};
-use super::rejection::Rejection;
-use super::root::{RootActor, RootMessage};
-use super::router::Hub;
-use super::session::{Boot, SessionMessage, check_value};
-use super::shared::Shared;
-use super::writer::{Durability, LogWriter};
+pub use directories::file_path;
+pub use settings::HostSettings;
+pub use states::state_of;
+
+use crate::actors::agent::Agent;
+use crate::actors::chat::pages;
+use crate::actors::clients::Clients;
+use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::connection::{Caller, Connection, Window};
+use crate::actors::core::ClientAction;
+use crate::actors::registry::{Registry, Resolved};
+use crate::actors::rejection::Rejection;
+use crate::actors::root::{RootActor, RootMessage};
+use crate::actors::router::Hub;
+use crate::actors::session::SessionMessage;
+use crate::actors::shared::Shared;
+use crate::actors::writer::LogWriter;
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store, Table};
-use crate::projections::action::{Action, type_of};
-use crate::projections::chat::ChatFold;
-use crate::projections::replay;
-use crate::projections::root::RootFold;
-use crate::projections::session::SessionFold;
-use crate::projections::turns::PageLimit;
+use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
+use crate::projections::action::Action;
 use crate::projections::{FoldFault, catalogue};
-
-/// What the host is told by its configuration. Every field is a key of the configuration file.
-#[derive(Debug, Clone)]
-pub struct HostSettings {
-    pub host_name: String,
-    pub durability: Durability,
-    /// `file:` URI of the directory that sessions get which name none.
-    pub default_directory: String,
-    /// Directories that sessions may work in, by real path.
-    pub allowed_directories: Vec<std::path::PathBuf>,
-    /// Provider of sessions that name none.
-    pub default_agent: Option<String>,
-    pub idle_timeout: Duration,
-    pub delta_window: Duration,
-    pub client_grace: Duration,
-    /// Bytes.
-    pub max_message_text: usize,
-    pub max_queued_messages: usize,
-    pub max_chats_in_session: usize,
-    pub max_parts_in_turn: usize,
-    /// `None`: no limit.
-    pub max_sessions: Option<usize>,
-    /// Bytes of one snapshot's JSON.
-    pub max_snapshot: usize,
-    /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
-    pub max_chat_in_flight: usize,
-}
-
-impl Default for HostSettings {
-    fn default() -> Self {
-        Self {
-            host_name: "localhost".into(),
-            durability: Durability::Commit,
-            default_directory: "file:///".into(),
-            allowed_directories: vec!["/".into()],
-            default_agent: None,
-            idle_timeout: Duration::from_secs(60),
-            delta_window: Duration::from_millis(16),
-            client_grace: Duration::from_secs(30),
-            max_message_text: 1 << 20,
-            max_queued_messages: 1_000,
-            max_chats_in_session: 1_000,
-            max_parts_in_turn: 10_000,
-            max_sessions: None,
-            max_snapshot: 48 << 20,
-            max_chat_in_flight: 256 << 10,
-        }
-    }
-}
 
 /// A snapshot on its way to a client.
 #[derive(Debug, Clone)]
@@ -352,143 +306,6 @@ impl Host {
         }
     }
 
-    /// Whether `uri` has named this channel for as long as it names anything: always for a channel's own name, and for a
-    /// synonym while its session's default chat has been the same from the beginning. What somebody saw under a name that
-    /// stood for another chat once is no baseline. Reads the session's events for a synonym.
-    ///
-    /// # Errors
-    /// [`LogFault`] when the store cannot be read.
-    pub fn has_always_named(&self, uri: &str, channel: &Channel) -> Result<bool, LogFault> {
-        if uri == channel.as_str() {
-            return Ok(true);
-        }
-        let Ok(Some(found)) = self.shared.registry.resolve(channel.as_str()) else { return Ok(false) };
-        let session = self.shared.registry.session_uri(found.session).ok().flatten();
-        if session.is_none_or(|session| first_chat_uri(session.as_str()) != channel.as_str()) {
-            return Ok(false);
-        }
-        let mut always = true;
-        self.shared.store.scan_channel(found.session, 0, ServerSeq::MAX, &mut |record| {
-            always = record.kind != Kind::Action || keeps_default(&record.action, channel);
-            if always { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(always)
-    }
-
-    /// `listSessions`: newest first. At most `limit` (1,000 where absent), then a cursor.
-    pub fn list_sessions(&self, limit: Option<u64>, cursor: Option<&str>) -> Answer {
-        let limit = limit.unwrap_or(catalogue::PAGE_LIMIT).min(catalogue::PAGE_LIMIT);
-        match catalogue::page(self.shared.store.as_ref(), limit, cursor).map_err(unavailable)? {
-            Some((items, next)) => {
-                let result = ahp_types::commands::ListSessionsResult { next_cursor: next, items };
-                Ok(command::json(&result))
-            }
-            None => Err(Refusal::new(RefusalKind::InvalidParams, "unknown-cursor", "cursor: not one of this list")),
-        }
-    }
-
-    /// `createSession`; the answer is `null`.
-    pub fn create_session(&self, caller: &Caller, command: CreateSession, reply: Reply) {
-        match self.check_session(caller, command) {
-            Ok((command, id, chat)) => {
-                let uri = Channel::from(command.uri.as_str());
-                let boot = Boot::Create { caller: caller.clone(), command: Box::new(command), uri, chat, reply };
-                self.shared.registry.create(id, boot);
-            }
-            Err(refusal) => reply(Err(refusal)),
-        }
-    }
-
-    fn check_session(
-        &self,
-        caller: &Caller,
-        mut command: CreateSession,
-    ) -> Result<(CreateSession, ChannelId, ChannelId), Refusal> {
-        if self.shared.is_stopping() {
-            return Err(Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping"));
-        }
-        let provider = command.provider.take().or_else(|| self.shared.default_provider().map(str::to_owned));
-        let provider = provider.unwrap_or_default();
-        let Some(agent) = self.shared.agent(&provider) else {
-            let text = format!("provider: there is no agent {provider:?} on this host");
-            return Err(Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text));
-        };
-        command.provider = Some(provider);
-        let own = |client: &ahp_types::state::SessionActiveClient| client.client_id == *caller.client_id;
-        if command.active_client.as_ref().is_some_and(|client| !own(client)) {
-            let text = "activeClient.clientId: a client speaks for itself alone";
-            return Err(Refusal::new(RefusalKind::InvalidParams, "not-permitted", text));
-        }
-        command.config = Some(checked_config(agent.as_ref(), command.config.take())?);
-        let many = agent.info().capabilities.is_some_and(|can| can.multiple_working_directories.is_some());
-        command.working_directories = Some(self.directories(command.working_directories.take(), many)?);
-        self.check_count()?;
-        let (id, chat) = self.reserve(&command.uri)?;
-        Ok((command, id, chat))
-    }
-
-    fn check_count(&self) -> Result<(), Refusal> {
-        let Some(limit) = self.shared.settings.max_sessions else { return Ok(()) };
-        let count = catalogue::count(self.shared.store.as_ref()).map_err(unavailable)?;
-        if count < limit as u64 {
-            return Ok(());
-        }
-        metrics::counter!("scrollback_limit_met_total", "limit" => "sessions").increment(1);
-        Err(Refusal::new(
-            RefusalKind::Unavailable,
-            "limit-exceeded",
-            format!("the host holds at most {limit} sessions"),
-        ))
-    }
-
-    fn reserve(&self, uri: &str) -> Result<(ChannelId, ChannelId), Refusal> {
-        let registry = &self.shared.registry;
-        let taken = || {
-            let text = format!("there is a session {uri} already");
-            Refusal::new(RefusalKind::SessionExists, "session-exists", text)
-        };
-        let id = registry.reserve(uri, ChannelKind::Session, None).map_err(unavailable)?.ok_or_else(taken)?;
-        let first = first_chat_uri(uri);
-        match registry.reserve(&first, ChannelKind::Chat, Some(id)).map_err(unavailable) {
-            Ok(Some(chat)) => Ok((id, chat)),
-            Ok(None) => {
-                registry.settle(uri);
-                Err(taken())
-            }
-            Err(refusal) => {
-                registry.settle(uri);
-                Err(refusal)
-            }
-        }
-    }
-
-    /// The directories of a session: those that it names, in the allowed ones by real path, else the default one.
-    fn directories(&self, wanted: Option<Vec<String>>, many: bool) -> Result<Vec<String>, Refusal> {
-        let mut wanted = wanted.unwrap_or_default();
-        if wanted.is_empty() {
-            return Ok(vec![self.shared.settings.default_directory.clone()]);
-        }
-        if !many {
-            wanted.truncate(1);
-        }
-        for directory in &wanted {
-            self.check_directory(directory)?;
-        }
-        Ok(wanted)
-    }
-
-    fn check_directory(&self, uri: &str) -> Result<(), Refusal> {
-        let bad = |text: String| Refusal::new(RefusalKind::NotPermitted, "bad-directory", text);
-        let path = file_path(uri).ok_or_else(|| bad(format!("{uri} is not a file: URI of this host")))?;
-        let real = path.canonicalize().map_err(|e| bad(format!("{uri}: {e}")))?;
-        if !real.is_dir() {
-            return Err(bad(format!("{uri} is not a directory")));
-        }
-        let allowed = &self.shared.settings.allowed_directories;
-        let inside = allowed.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root)));
-        if inside { Ok(()) } else { Err(bad(format!("{uri} is outside of the allowed directories"))) }
-    }
-
     /// `disposeSession`; the answer is `null`.
     pub fn dispose_session(&self, caller: &Caller, session: &str, reply: Reply) {
         match self.shared.registry.resolve(session) {
@@ -541,37 +358,6 @@ impl Host {
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
             Err(fault) => reply(Err(unavailable(fault))),
         }
-    }
-
-    /// `resolveSessionConfig`: the schema of all properties, and the values with defaults filled in.
-    pub fn resolve_session_config(&self, provider: Option<&str>, config: Option<&JsonObject>) -> Answer {
-        let provider = provider.or_else(|| self.shared.default_provider()).unwrap_or_default();
-        let Some(agent) = self.shared.agent(provider) else {
-            let text = format!("provider: there is no agent {provider:?} on this host");
-            return Err(Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text));
-        };
-        let (schema, mut values) = agent.configuration();
-        values.extend(checked_config(agent.as_ref(), config.cloned())?);
-        Ok(command::json(&ahp_types::commands::ResolveSessionConfigResult { schema, values }))
-    }
-
-    /// `x-scrollback/stateAt`, `/api/state` and `log state`: the state of a channel right after event `at` (now for
-    /// `None`), as it is on disk; a closed chat's and a disposed session's too. Reads the store: call it where blocking is
-    /// fine.
-    ///
-    /// # Errors
-    /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then.
-    pub fn state_at(&self, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
-        let store = self.shared.store.as_ref();
-        let row = catalogue::channel(store, channel).map_err(unavailable)?;
-        let (kind, id) = match row {
-            Some(row) => (row.kind, ChannelId(row.id)),
-            None => {
-                let found = self.shared.registry.resolve(channel).map_err(unavailable)?;
-                found.map(|found| (found.kind, found.id)).ok_or_else(|| not_found(channel))?
-            }
-        };
-        state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].
@@ -633,44 +419,6 @@ impl Host {
     }
 }
 
-/// The state of a stored channel right after event `at`, as JSON.
-///
-/// # Errors
-/// A [`Refusal`] of kind `NotFound` when the channel had no events then, `Internal` when they do not fold.
-pub fn state_of(
-    store: &dyn Store,
-    name: &str,
-    kind: ChannelKind,
-    id: ChannelId,
-    at: Option<ServerSeq>,
-    max_bytes: usize,
-) -> Result<SnapshotJson, Refusal> {
-    let upto = at.unwrap_or(ServerSeq::MAX);
-    let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
-    let found = match kind {
-        ChannelKind::Root => replay::fold::<RootFold>(store, id, upto, true)
-            .map_err(damaged)?
-            .map(|at| (at.seq, serde_json::to_string(&at.fold.state).unwrap_or_default())),
-        ChannelKind::Session => replay::fold::<SessionFold>(store, id, upto, true)
-            .map_err(damaged)?
-            .map(|at| (at.seq, serde_json::to_value(&at.fold.state).unwrap_or_default().to_string())),
-        ChannelKind::Chat => match replay::fold::<ChatFold>(store, id, upto, true).map_err(damaged)? {
-            None => None,
-            Some(at) => {
-                let limit = PageLimit { turns: u64::MAX, bytes: max_bytes };
-                let read = |n| crate::projections::turns::read(store, id, n);
-                let (json, _) = replay::chat_json(&at.fold, limit, read).map_err(damaged)?;
-                Some((at.seq, json))
-            }
-        },
-    };
-    let (from_seq, state) = found.ok_or_else(|| {
-        let text = format!("{name} had no events at or before {upto}");
-        Refusal::new(RefusalKind::NotFound, "not-found", text)
-    })?;
-    Ok(SnapshotJson { resource: Channel::from(name), state: state.into(), from_seq })
-}
-
 /// What tells a re-sent action from a new one: the client, its number, the channel and the action.
 fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Value) -> [u8; 16] {
     let mut hash = Sha256::new();
@@ -684,49 +432,4 @@ fn fingerprint(caller: &Caller, client_seq: i64, channel: &Channel, action: &Val
         *to = from;
     }
     print
-}
-
-/// Whether `channel` is the session's default chat after this action if it was before.
-fn keeps_default(action: &[u8], channel: &Channel) -> bool {
-    if type_of(action) != "session/defaultChatChanged" {
-        return true;
-    }
-    let value: Value = serde_json::from_slice(action).unwrap_or_default();
-    value.get("defaultChat").and_then(Value::as_str) == Some(channel.as_str())
-}
-
-/// The path that a `file:` URI of this host names.
-pub fn file_path(uri: &str) -> Option<std::path::PathBuf> {
-    let rest = uri.strip_prefix("file://")?;
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    if !path.starts_with('/') {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = tail.get(2..)?;
-    }
-    let text = String::from_utf8(bytes).ok()?;
-    (!text.contains('\0')).then(|| std::path::PathBuf::from(text))
-}
-
-/// The values that a session is created with, checked against the agent's schema.
-fn checked_config(agent: &dyn Agent, config: Option<JsonObject>) -> Result<JsonObject, Refusal> {
-    let config = config.unwrap_or_default();
-    let (schema, _) = agent.configuration();
-    for (key, value) in &config {
-        let invalid = |text: String| Refusal::new(RefusalKind::InvalidParams, "invalid-params", text);
-        let property = schema.properties.get(key);
-        let property = property.ok_or_else(|| invalid(format!("config: the agent has no property {key}")))?;
-        check_value(key, property, value).map_err(|problem| invalid(format!("config: {problem}")))?;
-    }
-    Ok(config)
 }

@@ -1,0 +1,54 @@
+//! What the host is told by its configuration.
+
+use std::time::Duration;
+
+use crate::actors::writer::Durability;
+
+/// What the host is told by its configuration. Every field is a key of the configuration file.
+#[derive(Debug, Clone)]
+pub struct HostSettings {
+    pub host_name: String,
+    pub durability: Durability,
+    /// `file:` URI of the directory that sessions get which name none.
+    pub default_directory: String,
+    /// Directories that sessions may work in, by real path.
+    pub allowed_directories: Vec<std::path::PathBuf>,
+    /// Provider of sessions that name none.
+    pub default_agent: Option<String>,
+    pub idle_timeout: Duration,
+    pub delta_window: Duration,
+    pub client_grace: Duration,
+    /// Bytes.
+    pub max_message_text: usize,
+    pub max_queued_messages: usize,
+    pub max_chats_in_session: usize,
+    pub max_parts_in_turn: usize,
+    /// `None`: no limit.
+    pub max_sessions: Option<usize>,
+    /// Bytes of one snapshot's JSON.
+    pub max_snapshot: usize,
+    /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
+    pub max_chat_in_flight: usize,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        Self {
+            host_name: "localhost".into(),
+            durability: Durability::Commit,
+            default_directory: "file:///".into(),
+            allowed_directories: vec!["/".into()],
+            default_agent: None,
+            idle_timeout: Duration::from_secs(60),
+            delta_window: Duration::from_millis(16),
+            client_grace: Duration::from_secs(30),
+            max_message_text: 1 << 20,
+            max_queued_messages: 1_000,
+            max_chats_in_session: 1_000,
+            max_parts_in_turn: 10_000,
+            max_sessions: None,
+            max_snapshot: 48 << 20,
+            max_chat_in_flight: 256 << 10,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a channel was at any point of the line, and whether a name always meant it. Reads the store.
+
+use std::ops::ControlFlow;
+
+use serde_json::Value;
+
+use super::{Host, SnapshotJson, not_found, unavailable};
+use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::registry::first_chat_uri;
+use crate::events::rows::ChannelKind;
+use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store};
+use crate::projections::action::type_of;
+use crate::projections::chat::ChatFold;
+use crate::projections::root::RootFold;
+use crate::projections::session::SessionFold;
+use crate::projections::turns::PageLimit;
+use crate::projections::{FoldFault, catalogue, replay};
+
+impl Host {
+    /// Whether `uri` has named this channel for as long as it names anything: always for a channel's own name, and for a
+    /// synonym while its session's default chat has been the same from the beginning. What somebody saw under a name that
+    /// stood for another chat once is no baseline. Reads the session's events for a synonym.
+    ///
+    /// # Errors
+    /// [`LogFault`] when the store cannot be read.
+    pub fn has_always_named(&self, uri: &str, channel: &Channel) -> Result<bool, LogFault> {
+        if uri == channel.as_str() {
+            return Ok(true);
+        }
+        let Ok(Some(found)) = self.shared.registry.resolve(channel.as_str()) else { return Ok(false) };
+        let session = self.shared.registry.session_uri(found.session).ok().flatten();
+        if session.is_none_or(|session| first_chat_uri(session.as_str()) != channel.as_str()) {
+            return Ok(false);
+        }
+        let mut always = true;
+        self.shared.store.scan_channel(found.session, 0, ServerSeq::MAX, &mut |record| {
+            always = record.kind != Kind::Action || keeps_default(&record.action, channel);
+            if always { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(always)
+    }
+
+    /// `x-scrollback/stateAt`, `/api/state` and `log state`: the state of a channel right after event `at` (now for
+    /// `None`), as it is on disk; a closed chat's and a disposed session's too. Reads the store: call it where blocking is
+    /// fine.
+    ///
+    /// # Errors
+    /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then.
+    pub fn state_at(&self, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
+        let store = self.shared.store.as_ref();
+        let row = catalogue::channel(store, channel).map_err(unavailable)?;
+        let (kind, id) = match row {
+            Some(row) => (row.kind, ChannelId(row.id)),
+            None => {
+                let found = self.shared.registry.resolve(channel).map_err(unavailable)?;
+                found.map(|found| (found.kind, found.id)).ok_or_else(|| not_found(channel))?
+            }
+        };
+        state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
+    }
+}
+
+/// The state of a stored channel right after event `at`, as JSON.
+///
+/// # Errors
+/// A [`Refusal`] of kind `NotFound` when the channel had no events then, `Internal` when they do not fold.
+pub fn state_of(
+    store: &dyn Store,
+    name: &str,
+    kind: ChannelKind,
+    id: ChannelId,
+    at: Option<ServerSeq>,
+    max_bytes: usize,
+) -> Result<SnapshotJson, Refusal> {
+    let upto = at.unwrap_or(ServerSeq::MAX);
+    let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
+    let found = match kind {
+        ChannelKind::Root => replay::fold::<RootFold>(store, id, upto, true)
+            .map_err(damaged)?
+            .map(|at| (at.seq, serde_json::to_string(&at.fold.state).unwrap_or_default())),
+        ChannelKind::Session => replay::fold::<SessionFold>(store, id, upto, true)
+            .map_err(damaged)?
+            .map(|at| (at.seq, serde_json::to_value(&at.fold.state).unwrap_or_default().to_string())),
+        ChannelKind::Chat => match replay::fold::<ChatFold>(store, id, upto, true).map_err(damaged)? {
+            None => None,
+            Some(at) => {
+                let limit = PageLimit { turns: u64::MAX, bytes: max_bytes };
+                let read = |n| crate::projections::turns::read(store, id, n);
+                let (json, _) = replay::chat_json(&at.fold, limit, read).map_err(damaged)?;
+                Some((at.seq, json))
+            }
+        },
+    };
+    let (from_seq, state) = found.ok_or_else(|| {
+        let text = format!("{name} had no events at or before {upto}");
+        Refusal::new(RefusalKind::NotFound, "not-found", text)
+    })?;
+    Ok(SnapshotJson { resource: Channel::from(name), state: state.into(), from_seq })
+}
+
+/// Whether `channel` is the session's default chat after this action if it was before.
+fn keeps_default(action: &[u8], channel: &Channel) -> bool {
+    if type_of(action) != "session/defaultChatChanged" {
+        return true;
+    }
+    let value: Value = serde_json::from_slice(action).unwrap_or_default();
+    value.get("defaultChat").and_then(Value::as_str) == Some(channel.as_str())
+}

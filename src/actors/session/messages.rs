@@ -1,0 +1,176 @@
+//! What a session is told, and how a message that cannot be served is refused.
+
+use std::sync::Arc;
+
+use actix::Message;
+
+use super::answers::{no_such_chat, not_there, refuse, reject_at};
+use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::connection::{Caller, Window};
+use crate::actors::core::{ClientAction, SessionCore};
+use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
+use crate::actors::rejection::{Code, Rejection};
+use crate::actors::shared::Shared;
+use crate::events::{Channel, ChannelId};
+use crate::projections::action::Action;
+
+/// How a session's actor begins.
+pub enum Boot {
+    /// A new session.
+    Create { caller: Caller, command: Box<CreateSession>, uri: Channel, chat: ChannelId, reply: Reply },
+    /// One that is read from the log.
+    Load,
+}
+
+/// What a session is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum SessionMessage {
+    /// A client's action on the session's channel or on one of its chats'.
+    Dispatch {
+        channel: Channel,
+        client: ClientAction,
+        /// The action, or what is wrong with it: also that is said in its turn.
+        action: Result<Box<Action>, Rejection>,
+    },
+    /// A snapshot and the subscription that comes with it.
+    Subscribe {
+        channel: Channel,
+        alias: Channel,
+        caller: Caller,
+        turns: Option<u64>,
+        then: OnSnapshot,
+        /// It rested on something that was lost, and is asked for again.
+        again: bool,
+    },
+    CreateChat {
+        caller: Caller,
+        command: Box<CreateChat>,
+        reply: Reply,
+    },
+    DisposeChat {
+        caller: Caller,
+        chat: Channel,
+        reply: Reply,
+    },
+    DisposeSession {
+        caller: Caller,
+        reply: Reply,
+    },
+    FetchTurns {
+        caller: Caller,
+        chat: Channel,
+        cursor: Option<String>,
+        window: Option<Window>,
+        reply: Reply,
+    },
+    /// A client is gone from this session: its entry goes after the grace time.
+    ClientLeft {
+        client_id: Arc<str>,
+        connection: u64,
+    },
+    /// Wakes the chat, so that a turn that was interrupted gets its ending.
+    Recover {
+        chat: Channel,
+    },
+    /// A batch of this generation was lost.
+    Lost {
+        generation: u64,
+    },
+    /// A chat's actor panicked.
+    ChatPanicked,
+    /// Something to say once what was told before was handled.
+    Tell(Box<dyn FnOnce() + Send>),
+    /// Nothing of the session is on its way to the disk: it can be read.
+    Settled,
+    /// Everything that is to be kept is written down, and the actor ends.
+    Stop,
+    /// For tests: panic in a handler of this chat.
+    Panic {
+        chat: Channel,
+    },
+}
+
+impl SessionMessage {
+    /// Whether it was sent through the registry, and not by the session's own parts.
+    pub fn is_from_outside(&self) -> bool {
+        !matches!(
+            self,
+            SessionMessage::Lost { .. }
+                | SessionMessage::ChatPanicked
+                | SessionMessage::Settled
+                | SessionMessage::Tell(_)
+                | SessionMessage::Stop
+        )
+    }
+
+    /// Tells the sender of a message that could not be delivered.
+    pub fn refuse_busy(self, shared: &Shared) {
+        let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
+        match self {
+            SessionMessage::Dispatch { client, .. } => {
+                let rejection = Rejection::new(Code::Busy, "the session has too much to do: try again");
+                reject_at(&client, shared.writer.handed_over(), &rejection);
+            }
+            SessionMessage::Subscribe { caller, then, .. } => {
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
+            }
+            SessionMessage::CreateChat { reply, .. }
+            | SessionMessage::DisposeChat { reply, .. }
+            | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            _ => {}
+        }
+    }
+}
+
+impl SessionMessage {
+    /// Tells the sender of a message that the session cannot be read.
+    pub fn refuse_unreadable(self, shared: &Shared) {
+        const TEXT: &str = "the session cannot be read from the log: see the host's own log";
+        let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);
+        match self {
+            SessionMessage::Dispatch { client, .. } => {
+                reject_at(&client, shared.writer.handed_over(), &Rejection::new(Code::LogUnavailable, TEXT));
+            }
+            SessionMessage::Subscribe { caller, then, .. } => {
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
+            }
+            SessionMessage::CreateChat { reply, .. }
+            | SessionMessage::DisposeChat { reply, .. }
+            | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            _ => {}
+        }
+    }
+}
+
+/// What reaches a session that was disposed meanwhile. An action for a channel that is not there is ignored.
+pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
+    let unknown = || {
+        let text = format!("there is no session {}", core.channel);
+        Refusal::new(RefusalKind::UnknownSession, "unknown-session", text)
+    };
+    match message {
+        SessionMessage::Subscribe { caller, then, .. } => not_there(core, &caller, then),
+        SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
+            refuse(core, unknown(), reply);
+        }
+        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+            refuse(core, no_such_chat(&chat), reply);
+        }
+        _ => {}
+    }
+}
+
+/// Who wants a snapshot and the subscription that comes with it.
+pub struct Subscriber {
+    pub caller: Caller,
+    /// The name that the client used.
+    pub alias: Channel,
+    /// How many of the newest finished turns; all for `None`.
+    pub turns: Option<u64>,
+    pub then: OnSnapshot,
+    /// It rested on something that was lost, and was asked for again.
+    pub again: bool,
+}

@@ -1,0 +1,88 @@
+//! How a session and its chats fall asleep and stop: everything that is to be kept is written down first.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use actix::{ActorContext, AsyncContext, Context};
+
+use super::{SessionActor, SessionMessage};
+use crate::actors::chat::ChatMessage;
+use crate::actors::core::SessionCore;
+use crate::events::Channel;
+
+impl SessionActor {
+    /// Lets go of what has been idle for long: chats, and the session itself.
+    pub(super) fn doze(&mut self, ctx: &mut Context<Self>) {
+        let idle = self.shared.settings.idle_timeout;
+        let Some(core) = self.core.clone() else {
+            if self.waiting.is_none() && self.last_used.elapsed() >= idle {
+                self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+            }
+            return;
+        };
+        if self.waiting.is_some() {
+            return;
+        }
+        self.forget_sleeping(&core);
+        let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
+        let clients = !core.borrow().fold.state.active_clients.is_empty();
+        if asleep && !clients {
+            // Now and not at the end: by then an actor that follows may have recorded more, and the checkpoint, which is
+            // keyed by the newest event of its place, would claim to hold that too.
+            let mut core = core.borrow_mut();
+            if core.is_unsaved() {
+                core.save();
+            }
+            drop(core);
+            self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
+        }
+    }
+
+    /// Lets go of chats that have been idle for long: they hold nothing that is not on disk.
+    fn forget_sleeping(&mut self, core: &Rc<RefCell<SessionCore>>) {
+        let idle = self.shared.settings.idle_timeout;
+        let core_ref = core.borrow();
+        let sleepy: Vec<Channel> = self
+            .chats
+            .keys()
+            .filter(|uri| {
+                let cell = core_ref.chats.get(uri.as_str());
+                cell.is_none_or(|cell| cell.borrow().can_sleep(idle))
+            })
+            .cloned()
+            .collect();
+        drop(core_ref);
+        for uri in sleepy {
+            // Saved here for the same reason: the chat may be awake again before this actor of it has ended.
+            let cell = core.borrow_mut().chats.remove(uri.as_str());
+            if let Some(cell) = cell {
+                let mut cell = cell.borrow_mut();
+                cell.is_asleep = true;
+                if SessionCore::is_chat_unsaved(&cell) {
+                    core.borrow().save_chat(&mut cell);
+                }
+            }
+            if let Some(chat) = self.chats.remove(&uri) {
+                chat.do_send(ChatMessage::Stop);
+            }
+        }
+    }
+
+    /// Writes down what is to be kept, and ends.
+    pub(super) fn stop(&mut self, ctx: &mut Context<Self>) {
+        for chat in self.chats.values() {
+            chat.do_send(ChatMessage::Stop);
+        }
+        self.chats.clear();
+        for message in self.waiting.take().into_iter().flatten() {
+            message.refuse_busy(&self.shared);
+        }
+        if let Some(core) = self.core.take() {
+            let mut core = core.borrow_mut();
+            if core.is_unsaved() {
+                core.save();
+            }
+        }
+        ctx.stop();
+    }
+}
