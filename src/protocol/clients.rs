@@ -17,7 +17,7 @@ use crate::events::ServerSeq;
 /// How many clients are kept in memory; the one that was not used for longest goes first.
 const KEPT: usize = 100_000;
 /// How many windows of one client are kept.
-const WINDOWS: usize = 10_000;
+const WINDOWS: usize = 256;
 
 /// A client as it was when it was last here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,19 @@ pub struct RememberedClient {
 }
 
 impl RememberedClient {
+    /// Notes a window; whether that is new.
+    fn sees(&mut self, channel: String, window: RememberedWindow) -> bool {
+        let before = self.windows.get(&channel).copied();
+        if before.unwrap_or_default() == window || (before.is_none() && self.windows.len() >= WINDOWS) {
+            return false;
+        }
+        match window == RememberedWindow::default() {
+            true => self.windows.remove(&channel),
+            false => self.windows.insert(channel, window),
+        };
+        true
+    }
+
     /// Whether nothing but the time of the visit tells them apart.
     fn is_like(&self, other: &Self) -> bool {
         let Self { principal, protocol_version, windows, used_at: _ } = self;
@@ -108,20 +121,18 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// Notes what `client_id`, which is remembered, sees of the channel that it calls `channel`.
-    pub fn remember_window(&self, client_id: &str, channel: &str, window: RememberedWindow) {
+    /// Notes what `client_id`, which is remembered, sees of the channels that it calls so. Written down once, where anything
+    /// is new.
+    pub fn remember_windows(&self, client_id: &str, windows: impl IntoIterator<Item = (String, RememberedWindow)>) {
         let mut known = self.known();
         let Some(client) = known.get_mut(client_id) else { return };
-        let before = client.windows.get(channel).copied().unwrap_or_default();
-        if before == window {
-            return;
+        let mut changed = false;
+        for (channel, window) in windows {
+            changed |= client.sees(channel, window);
         }
-        if window == RememberedWindow::default() {
-            client.windows.remove(channel);
-        } else if client.windows.len() < WINDOWS || client.windows.contains_key(channel) {
-            client.windows.insert(channel.to_owned(), window);
+        if changed {
+            self.write_down(client_id, client);
         }
-        self.write_down(client_id, client);
     }
 
     fn write_down(&self, client_id: &str, client: &RememberedClient) {

@@ -190,7 +190,7 @@ impl Peer {
         drop(views);
         let (oldest, widened_at) = (self.connection.window(alias), self.connection.widened_at(alias));
         let window = RememberedWindow { turns, oldest, widened_at };
-        self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
+        self.app.clients.remember_windows(&caller.client_id, [(alias.to_string(), window)]);
     }
 
     /// Forgets the view of `alias`.
@@ -205,11 +205,12 @@ impl Peer {
         let windows = self.connection.windows();
         let channels = self.router.disconnect(self.connection.id);
         let Some(caller) = caller else { return };
-        for (alias, oldest) in windows {
+        let seen = windows.into_iter().map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
             let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };
-            self.app.clients.remember_window(&caller.client_id, alias.as_str(), window);
-        }
+            (alias.to_string(), window)
+        });
+        self.app.clients.remember_windows(&caller.client_id, seen);
         self.app.host.client_gone(&caller);
         for session in channels.iter().filter(|channel| names::reads_as_session(channel.as_str())) {
             self.app.host.client_left(&caller, session);

@@ -225,10 +225,9 @@ async fn a_chat_that_often_falls_asleep_collects_no_checkpoints() {
     let mut a = host.client("a").await;
     let chat = a.create_session("ahp-session:/s").await;
     for round in 0..8 {
-        let seq = a.dispatch(&chat, draft(&format!("draft {round}"))).await;
+        a.dispatch(&chat, draft(&format!("draft {round}"))).await;
         a.subscribe(&chat).await;
         eventually("everybody sleeps", || host.host.actors() == 0).await;
-        assert!(seq > 0);
     }
     let id = host.host.resolve(&chat).unwrap().unwrap().1;
     let mut checkpoints = 0;

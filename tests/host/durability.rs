@@ -450,3 +450,24 @@ async fn a_store_that_is_read_only_serves_reads_and_refuses_every_change() {
     assert_eq!(b.subscribe(&chat).await, before);
     assert!(!b.drain().await.iter().any(|m| is_ending(&m["params"]["action"])));
 }
+
+#[tokio::test]
+async fn what_floods_a_session_while_the_disk_is_slow_is_busy_and_bounded() {
+    let scene = Scene::start(Durability::Commit);
+    let mut client = scene.host.client("flood").await;
+    client.create_session("ahp-session:/flood").await;
+    client.subscribe("ahp-session:/flood").await;
+    scene.gate.hold();
+    let title = "x".repeat(4_000);
+    for n in 0..700 {
+        let action = json!({ "type": "session/titleChanged", "title": format!("{title}{n}") });
+        client.dispatch("ahp-session:/flood", action).await;
+    }
+    eventually("much is refused", || scene.host.host.writer().queued() >= 1_500).await;
+    scene.gate.release_all();
+    let seen = client.until(|envelope| envelope["origin"]["clientSeq"] == json!(700)).await;
+    let busy = |e: &&Value| e["rejectionReason"].as_str().is_some_and(|reason| reason.starts_with("busy: "));
+    assert!(seen.iter().filter(busy).count() > 10);
+    let next = client.dispatch("ahp-session:/flood", json!({ "type": "session/titleChanged", "title": "calm" })).await;
+    assert_eq!(client.echo(next).await.get("rejectionReason"), None);
+}

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use actix::Actor;
+use actix::prelude::SendError;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -30,10 +31,10 @@ use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
 use crate::actors::registry::{Registry, Resolved};
-use crate::actors::rejection::Rejection;
+use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
 use crate::actors::router::Hub;
-use crate::actors::session::SessionMessage;
+use crate::actors::session::{SessionMessage, reject_at};
 use crate::actors::shared::Shared;
 use crate::actors::writer::LogWriter;
 use crate::clock::Clock;
@@ -256,10 +257,19 @@ impl Host {
         // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
         let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
         match found.kind {
-            ChannelKind::Root => self.to_root(RootMessage::Dispatch { client, action }),
+            ChannelKind::Root => self.dispatch_to_root(client, action),
             ChannelKind::Session | ChannelKind::Chat => {
                 self.to_session(&found, SessionMessage::Dispatch { channel: found.channel.clone(), client, action });
             }
+        }
+    }
+
+    fn dispatch_to_root(&self, client: ClientAction, action: Result<Box<Action>, Rejection>) {
+        let Some(root) = self.shared.root.get() else { return };
+        let refused = root.try_send(RootMessage::Dispatch { client, action });
+        if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
+            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }
 

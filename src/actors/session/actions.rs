@@ -22,6 +22,13 @@ enum Verdict {
 
 /// Decides on a client's action for the session's channel, and records it.
 pub fn dispatch(core: &mut SessionCore, client: ClientAction, action: Action) {
+    if core.lane.is_full() {
+        return reject(
+            &core.lane,
+            client,
+            Rejection::new(Code::Busy, "the session is waiting for the disk: try again"),
+        );
+    }
     match decide(core, &client, &action) {
         Ok(Verdict::Nothing) => echo(&core.lane, client),
         Err(rejection) => reject(&core.lane, client, rejection),

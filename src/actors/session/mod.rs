@@ -22,7 +22,9 @@ use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
 use ahp_types::actions::StateAction;
 
 pub use actions::{check_value, not_for_this_channel, title};
-pub use answers::{answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_lost};
+pub use answers::{
+    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;

@@ -67,6 +67,7 @@ fn take(state: &mut State) -> Taken {
                 break;
             }
             queue.deficit -= weight;
+            queue.bytes = queue.bytes.saturating_sub(weight);
             bytes += weight;
             if let Some((generation, entry)) = queue.entries.pop_front() {
                 queue.in_commit += 1;
@@ -294,6 +295,7 @@ fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, ref
     let (of_it, rest): (VecDeque<_>, VecDeque<_>) =
         std::mem::take(&mut queue.entries).into_iter().partition(|(g, _)| *g <= generation);
     queue.entries = rest;
+    queue.bytes = queue.entries.iter().map(|(_, entry)| entry.weight()).sum();
     if queue.entries.is_empty() {
         state.turns.retain(|turn| *turn != session);
     }

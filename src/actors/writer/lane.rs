@@ -6,6 +6,10 @@ use super::commit::place;
 use super::{Entry, Lost, Release, Shared, State};
 use crate::events::{Batch, ChannelId, ServerSeq};
 
+/// How many bytes may wait in a lane before its session and the root take nothing more from clients. A chat has a limit of
+/// its own, which is smaller.
+const LANE_BYTES: usize = 4 << 20;
+
 /// A session's way to the log. Entries keep their order.
 #[derive(Clone)]
 pub struct Lane {
@@ -86,6 +90,11 @@ impl Lane {
         }
     }
 
+    /// Whether so much waits for the disk that nothing more is to be taken from clients.
+    pub fn is_full(&self) -> bool {
+        self.shared.state().lanes.get(&self.session).is_some_and(|queue| queue.bytes >= LANE_BYTES)
+    }
+
     /// The generation that entries of this handle belong to.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -101,6 +110,7 @@ impl Lane {
         if queue.entries.is_empty() {
             state.turns.push_back(self.session);
         }
+        queue.bytes += entry.weight();
         queue.entries.push_back((self.generation, entry));
         self.shared.wake.notify_one();
     }

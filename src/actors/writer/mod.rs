@@ -79,6 +79,8 @@ impl Entry {
 #[derive(Default)]
 struct Queue {
     entries: VecDeque<(u64, Entry)>,
+    /// The weight of the entries.
+    bytes: usize,
     deficit: usize,
     /// Entries that the running commit took and has not handed over yet.
     in_commit: usize,
