@@ -34,10 +34,14 @@ use super::{ProtocolSettings, Transport, Worker};
 #[derive(Clone)]
 struct Tcp(Rc<std::net::TcpStream>);
 
-/// For `HttpServer::on_connect`: keeps a second handle of the TCP connection, without which a peer that reads nothing
-/// can only be cut when the operating system gives it up.
+/// For `HttpServer::on_connect`: sends small frames at once, instead of holding them until the peer has acknowledged the
+/// ones before (which a client that only listens does some 40 ms late), and keeps a second handle of the TCP connection,
+/// without which a peer that reads nothing can only be cut when the operating system gives it up.
 pub fn on_connect(transport: &Transport, extensions: &mut Extensions) {
     let Some(stream) = transport.downcast_ref::<actix_web::rt::net::TcpStream>() else { return };
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::warn!(%error, "a connection sends its small frames late");
+    }
     match stream.as_fd().try_clone_to_owned() {
         Ok(fd) => drop(extensions.insert(Tcp(Rc::new(std::net::TcpStream::from(fd))))),
         Err(error) => tracing::warn!(%error, "no second handle of a connection"),
