@@ -215,6 +215,7 @@ impl Recording<'_> {
             generation: self.core.lane.generation(),
             shared: Arc::clone(&self.core.shared),
         };
+        let (session, generation) = (after.session.clone(), after.generation);
         let on_the_way = Arc::clone(&self.core.on_the_way);
         let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
         self.core.recorded += 1;
@@ -224,11 +225,16 @@ impl Recording<'_> {
         if let Some(batch) = chat_checkpoint {
             self.core.lane.append(batch);
         }
-        self.core.lane.release(None, Box::new(move |place| after.run(place)));
+        // Text that streams says nothing more than its envelopes: with nothing between them they are handed over together.
+        if after.has_to_say() {
+            self.core.lane.release(None, Box::new(move |place| after.run(place)));
+        }
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
-            if let Some(chat) = told.filter(|_| place.is_ok()) {
-                chat.do_send(durable);
+            match (place, told) {
+                (Ok(_), Some(chat)) => chat.do_send(durable),
+                (Ok(_), None) => {}
+                (Err(_), _) => session.do_send(SessionMessage::Lost { generation }),
             }
         }));
         weight
@@ -266,6 +272,11 @@ struct After {
 }
 
 impl After {
+    /// Whether anybody hears of the batch beside its envelopes.
+    fn has_to_say(&self) -> bool {
+        !self.notes.is_empty() || self.client.is_some()
+    }
+
     fn run(self, place: Result<Place, Lost>) {
         match place {
             Ok(_) => {

@@ -159,7 +159,8 @@ pub(super) fn split(taken: Taken) -> (Steps, Vec<Batch>) {
 }
 
 /// Publishes batches and runs releases, each at its place. `before` is the first number of this commit. `later` takes the
-/// releases that wait for the disk, where the batches are not on it yet.
+/// releases that wait for the disk, where the batches are not on it yet. Where they are, these run at the end: they stand
+/// for no place among the envelopes, so that batches with nothing else between them are handed over together.
 pub(super) fn hand_over(
     shared: &Shared,
     steps: Steps,
@@ -168,46 +169,84 @@ pub(super) fn hand_over(
     before: ServerSeq,
     mut later: Option<&mut Vec<Release>>,
 ) {
+    let mut run = Run { is_ahead: later.is_some(), ..Run::default() };
+    let mut on_the_disk: Vec<(ChannelId, Release)> = Vec::new();
     for (session, _, step) in steps {
         match step {
             Step::Batch(index) => {
-                // Held over the hand-over: whoever reads a number before this sends it before the envelopes, and whoever
-                // reads it afterwards behind them. The lane's count falls only when they are with the routers.
-                let mut state = shared.state();
                 if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
-                    publish_batch(shared, &mut state, batch, *first);
+                    run.add(batch, *first);
                 }
-                if let Some(queue) = state.lanes.get_mut(&session).filter(|_| later.is_some()) {
-                    queue.ahead += 1;
-                }
-                done(&mut state, session);
+                run.sessions.push(session);
             }
-            Step::Release { asks, on_disk, release } => {
-                let mut state = shared.state();
-                let place = place(shared, &mut state, asks, before);
-                match later.as_deref_mut().filter(|_| on_disk) {
-                    Some(later) => later.push(release),
-                    None => release(place),
+            Step::Release { on_disk: true, release, .. } => match later.as_deref_mut() {
+                Some(later) => {
+                    later.push(release);
+                    done(&mut shared.state(), session);
                 }
-                done(&mut state, session);
+                None => on_the_disk.push((session, release)),
+            },
+            Step::Release { asks, release, .. } => {
+                run.publish(shared);
+                run_release(shared, session, asks, before, release);
             }
         }
+    }
+    run.publish(shared);
+    for (session, release) in on_the_disk {
+        run_release(shared, session, None, before, release);
     }
 }
 
-/// Notes the numbers of `batch` and gives its envelopes to the routers.
-fn publish_batch(shared: &Shared, state: &mut State, batch: &Batch, first: ServerSeq) {
-    let mut envelopes = Vec::new();
-    for (seq, event) in (first..).zip(&batch.events) {
-        state.newest.insert(event.channel_id, seq);
-        state.handed_over = seq;
-        if event.kind == Kind::Action {
-            let (channel, id) = (event.channel.clone(), event.channel_id);
-            envelopes.push(Envelope::new(channel, id, seq, event.origin.as_ref(), &event.action));
+fn run_release(shared: &Shared, session: ChannelId, asks: Option<ChannelId>, before: ServerSeq, release: Release) {
+    let mut state = shared.state();
+    let place = place(shared, &mut state, asks, before);
+    release(place);
+    done(&mut state, session);
+}
+
+/// Batches that stand together in a commit.
+#[derive(Default)]
+struct Run {
+    envelopes: Vec<Envelope>,
+    newest: Vec<(ChannelId, ServerSeq)>,
+    last: Option<ServerSeq>,
+    /// Their lanes, one entry a batch.
+    sessions: Vec<ChannelId>,
+    /// Whether they are shown before they are on disk.
+    is_ahead: bool,
+}
+
+impl Run {
+    fn add(&mut self, batch: &Batch, first: ServerSeq) {
+        for (seq, event) in (first..).zip(&batch.events) {
+            self.newest.push((event.channel_id, seq));
+            self.last = Some(seq);
+            if event.kind == Kind::Action {
+                let (channel, id) = (event.channel.clone(), event.channel_id);
+                self.envelopes.push(Envelope::new(channel, id, seq, event.origin.as_ref(), &event.action));
+            }
         }
     }
-    if !envelopes.is_empty() {
-        shared.hub.publish(envelopes);
+
+    /// Notes the numbers and gives the envelopes to the routers, in one step: whoever reads a number before this sends it
+    /// before the envelopes, and whoever reads it afterwards behind them. The lanes' counts fall only when they are there.
+    fn publish(&mut self, shared: &Shared) {
+        if self.sessions.is_empty() {
+            return;
+        }
+        let mut state = shared.state();
+        state.newest.extend(self.newest.drain(..));
+        state.handed_over = self.last.take().unwrap_or(state.handed_over);
+        if !self.envelopes.is_empty() {
+            shared.hub.publish(std::mem::take(&mut self.envelopes));
+        }
+        for session in self.sessions.drain(..) {
+            if let Some(queue) = state.lanes.get_mut(&session).filter(|_| self.is_ahead) {
+                queue.ahead += 1;
+            }
+            done(&mut state, session);
+        }
     }
 }
 
