@@ -213,6 +213,7 @@ fn the_state_of_a_channel_is_what_it_was_right_after_an_event() {
     assert_eq!(of(&["--at", "4"]).json_lines(), [json!({"resource": "ahp-root://", "state": state(4), "fromSeq": 4})]);
     assert_eq!(of(&[]).json_lines(), [json!({"resource": "ahp-root://", "state": state(10), "fromSeq": 10})]);
     of(&["--at", "0"]).is_refused(1, &["ahp-root://", "0"]);
+    of(&["--at", "11"]).is_refused(1, &["no event 11", "the newest is 10"]);
 }
 
 #[test]

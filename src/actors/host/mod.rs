@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 pub use directories::file_path;
 pub use settings::HostSettings;
-pub use states::state_of;
+pub use states::{state_of, there_is};
 
 use crate::actors::agent::Agent;
 use crate::actors::chat::pages;

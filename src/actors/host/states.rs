@@ -45,7 +45,8 @@ impl Host {
     /// fine.
     ///
     /// # Errors
-    /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then.
+    /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then, and for an event that is still
+    /// to come.
     pub fn state_at(&self, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
         let row = catalogue::channel(store, channel).map_err(unavailable)?;
@@ -56,7 +57,22 @@ impl Host {
                 found.map(|found| (found.kind, found.id)).ok_or_else(|| not_found(channel))?
             }
         };
+        there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
         state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
+    }
+}
+
+/// Refuses a point of the line that is still to come.
+///
+/// # Errors
+/// A [`Refusal`] of kind `NotFound` that names the newest event.
+pub fn there_is(at: Option<ServerSeq>, newest: ServerSeq) -> Result<(), Refusal> {
+    match at.filter(|at| *at > newest) {
+        None => Ok(()),
+        Some(at) => {
+            let text = format!("there is no event {at}: the newest is {newest}");
+            Err(Refusal::new(RefusalKind::NotFound, "not-found", text))
+        }
     }
 }
 

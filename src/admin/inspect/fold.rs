@@ -2,7 +2,7 @@
 
 use super::reading::channel_row;
 use crate::actors::command::{Refusal, RefusalKind};
-use crate::actors::host::{SnapshotJson, state_of};
+use crate::actors::host::{SnapshotJson, state_of, there_is};
 use crate::events::{ChannelId, ServerSeq, Store};
 
 /// The state of `channel` right after event `at`, now for `None`; a chat comes with all turns of its branch.
@@ -15,5 +15,6 @@ pub fn state_at(store: &dyn Store, channel: &str, at: Option<ServerSeq>) -> Resu
     let row = channel_row(store, channel).map_err(unread)?;
     let missing = || Refusal::new(RefusalKind::NotFound, "unknown-channel", format!("there is no channel {channel}"));
     let row = row.ok_or_else(missing)?;
+    there_is(at, store.tail())?;
     state_of(store, channel, row.kind, ChannelId(row.id), at, usize::MAX)
 }
