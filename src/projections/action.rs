@@ -3,6 +3,8 @@
 //! The crate reads an action of a known type that lacks a field as one of an unknown type; here the two are told apart
 //! by the `type` in the JSON. Source: AHP actions; the crate's `StateAction`.
 
+use std::borrow::Cow;
+
 use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde_json::Value;
@@ -80,13 +82,14 @@ impl DeserializeValue for StateAction {
     }
 }
 
-/// The `type` of stored action JSON, without decoding it whole.
-pub fn type_of(action: &[u8]) -> String {
+/// The `type` of stored action JSON, without decoding it whole; empty where it has none.
+pub fn type_of(action: &[u8]) -> Cow<'_, str> {
     #[derive(serde::Deserialize)]
-    struct Typed {
-        r#type: String,
+    struct Typed<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
     }
-    serde_json::from_slice::<Typed>(action).map(|typed| typed.r#type).unwrap_or_default()
+    serde_json::from_slice::<Typed<'_>>(action).map(|typed| typed.kind).unwrap_or_default()
 }
 
 /// The actions that a client may dispatch on a session's, a chat's or the root's channel. The crate does not say.

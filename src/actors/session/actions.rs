@@ -89,7 +89,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
 /// The refusal of an action that no client may dispatch, or not here.
 pub fn not_for_this_channel(action: &[u8], here: &str) -> Rejection {
     let name = type_of(action);
-    if CLIENT_TYPES.contains(&name.as_str()) {
+    if CLIENT_TYPES.contains(&name.as_ref()) {
         Rejection::new(Code::NotDispatchable, format!("{name} is not for {here}"))
     } else {
         Rejection::new(Code::NotDispatchable, format!("only the host says {name}"))

@@ -1,12 +1,11 @@
 //! An event as admins read it.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::clock;
 use crate::events::{Origin, Record};
+use crate::projections::action::type_of;
 
 /// One line of `log list --json` and of `/api/log`, and the whole of `log show --json`.
 ///
@@ -64,16 +63,6 @@ impl EventLine {
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
-}
-
-/// The `type` of an action; empty where it has none.
-pub fn type_of(action: &[u8]) -> Cow<'_, str> {
-    #[derive(Deserialize)]
-    struct Typed<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-    }
-    serde_json::from_slice::<Typed<'_>>(action).map(|typed| typed.kind).unwrap_or_default()
 }
 
 fn action_of(action: &[u8]) -> Box<RawValue> {

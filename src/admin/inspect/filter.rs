@@ -2,9 +2,9 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::event::type_of;
 use crate::clock::{self, Millis};
 use crate::events::{Kind, Record, ServerSeq};
+use crate::projections::action::type_of;
 
 /// A filter as it was written, on the command line or in a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

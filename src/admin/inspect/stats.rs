@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::type_of;
 use crate::events::{ChannelId, LogFault, Record, Store};
+use crate::projections::action::type_of;
 
 /// The answer of `log stats` and `/api/log/stats`. Bytes are those of the actions as they are stored.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
