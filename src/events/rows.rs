@@ -39,7 +39,7 @@ pub enum Table {
 
 impl Table {
     /// All tables, for verification and rebuilds.
-    pub const ALL: [Table; 12] = [
+    pub const ALL: &[Table] = &[
         Table::ChannelByUri,
         Table::ChannelById,
         Table::Turn,

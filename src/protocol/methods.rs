@@ -27,7 +27,7 @@ enum Handler {
 }
 
 /// Every method that is served.
-const METHODS: [(&str, Handler); 15] = [
+const METHODS: &[(&str, Handler)] = &[
     ("dispatchAction", Handler::Notification(chats::dispatch_action)),
     ("ping", Handler::Always(handshake::ping)),
     ("initialize", Handler::Always(handshake::initialize)),
