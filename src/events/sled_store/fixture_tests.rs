@@ -195,7 +195,7 @@ fn every_row_of_format_1_is_read() {
     let dir = copy();
     let store = SledStore::open(dir.path(), options()).expect("opens");
     let mut rows = Vec::new();
-    for table in Table::ALL {
+    for &table in Table::ALL {
         rows.extend(rows_of(&store, table, b"", None).into_iter().map(|(key, value)| (table as u8, key, value)));
     }
     let row = |table: u8, key: &[u8], value: &[u8]| (table, key.to_vec(), value.to_vec());
