@@ -13,6 +13,7 @@ mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
 mod deltas;
+mod directories;
 mod disk;
 mod drafts;
 mod durability;
@@ -24,6 +25,7 @@ mod properties;
 mod queue;
 mod refusals;
 mod replay;
+mod roles;
 mod samples;
 mod sessions;
 mod slow;

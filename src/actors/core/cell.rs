@@ -22,7 +22,7 @@ pub struct ChatCell {
     /// Ids that were used by batches on their way, with their kind.
     pub(super) used: Vec<(u8, String)>,
     /// Batches on their way.
-    pub(super) on_the_way: usize,
+    pub on_the_way: usize,
     /// Messages from the session that the chat has not handled yet.
     pub unread: usize,
     /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.

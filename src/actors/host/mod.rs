@@ -255,7 +255,12 @@ impl Host {
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
         };
         // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
-        let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
+        let action = Action::from_json(value).map_err(Rejection::from);
+        let granted = |action: &Action| match found.kind {
+            ChannelKind::Session => self.check_granted(&action.decoded),
+            _ => Ok(()),
+        };
+        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             ChannelKind::Session | ChannelKind::Chat => {

@@ -3,11 +3,16 @@
 //! Each is served, echoed to its sender alone where it changes nothing, or refused. Source: PROTOCOL.md of AHP 1.0.0,
 //! `session/*` actions that a client may dispatch.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionConfigState, SessionLifecycle, SessionStatus};
+use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionStatus};
 use serde_json::Value;
 
-use super::{echo, reject};
+use super::beside::{InChat, keep_until_durable, record_in};
+use super::{SessionActor, directories, echo, reject, role};
 use crate::actors::core::{By, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::{Action, CLIENT_TYPES, type_of};
@@ -20,25 +25,47 @@ enum Verdict {
     Nothing,
 }
 
-/// Decides on a client's action for the session's channel, and records it.
-pub fn dispatch(core: &mut SessionCore, client: ClientAction, action: Action) {
-    if core.lane.is_full() {
-        return reject(
-            &core.lane,
-            client,
-            Rejection::new(Code::Busy, "the session is waiting for the disk: try again"),
-        );
-    }
-    match decide(core, &client, &action) {
-        Ok(Verdict::Nothing) => echo(&core.lane, client),
-        Err(rejection) => reject(&core.lane, client, rejection),
-        Ok(Verdict::Accept) => {
-            let principal = std::sync::Arc::clone(&client.caller.principal);
-            let by = By { principal, at: core.shared.clock.now(), client: Some(client) };
-            let mut recording = core.record(by);
-            recording.session_action(action, None, true);
-            recording.finish(None);
+impl SessionActor {
+    /// Decides on a client's action for the session's channel, and records it with what follows in its chats.
+    pub(super) fn act(&mut self, core: &Rc<RefCell<SessionCore>>, client: ClientAction, action: Action) {
+        let verdict = {
+            let core = core.borrow();
+            match core.lane.is_full() {
+                true => Err(Rejection::new(Code::Busy, "the session is waiting for the disk: try again")),
+                false => decide(&core, &client, &action),
+            }
+        };
+        match verdict {
+            Ok(Verdict::Nothing) => return echo(&core.borrow().lane, client),
+            Err(rejection) => return reject(&core.borrow().lane, client, rejection),
+            Ok(Verdict::Accept) => {}
         }
+        let changes = in_chats(&core.borrow(), &action);
+        let mut awake = self.wake_for(core, changes);
+        let principal = Arc::clone(&client.caller.principal);
+        let by = By { principal, at: self.shared.clock.now(), client: Some(client) };
+        let mut core = core.borrow_mut();
+        let mut recording = core.record(by);
+        for ((cell, _), change) in &mut awake {
+            record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.before));
+        }
+        recording.session_action(action, None, true);
+        for ((cell, _), change) in &mut awake {
+            record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
+        }
+        recording.finish(None);
+        awake.iter().for_each(|(awake, _)| keep_until_durable(&core, awake));
+    }
+}
+
+/// What an accepted action does to the session's chats.
+fn in_chats(core: &SessionCore, action: &Action) -> Vec<InChat> {
+    let state = &core.fold.state;
+    match &action.decoded {
+        StateAction::SessionDefaultChatChanged(change) => {
+            change.default_chat.as_deref().map(|next| role::in_chats(state, next)).unwrap_or_default()
+        }
+        other => directories::in_chats(state, other),
     }
 }
 
@@ -77,8 +104,8 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
         }
         StateAction::SessionWorkingDirectorySet(_)
         | StateAction::SessionWorkingDirectoryRemoved(_)
-        | StateAction::SessionWorkingDirectoryReplaced(_)
-        | StateAction::SessionCustomizationToggled(_)
+        | StateAction::SessionWorkingDirectoryReplaced(_) => unchanged(!directories::decide(core, &action.decoded)?),
+        StateAction::SessionCustomizationToggled(_)
         | StateAction::SessionMcpServerStartRequested(_)
         | StateAction::SessionMcpServerStopRequested(_)
         | StateAction::SessionMcpServerBackgroundRequested(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
@@ -124,8 +151,7 @@ fn fit_for_default(core: &SessionCore, wanted: Option<&str>) -> Result<(), Rejec
     let Some(chat) = core.fold.state.chats.iter().find(|chat| chat.resource == wanted) else {
         return Err(Rejection::new(Code::Malformed, format!("{wanted} is not in the session's catalogue")));
     };
-    let hidden = chat.interactivity.is_some_and(|how| how != ChatInteractivity::Full);
-    if hidden || matches!(chat.origin, Some(ChatOrigin::Tool { .. })) {
+    if !role::is_peoples(chat) {
         return Err(Rejection::new(Code::Malformed, "a worker or a hidden chat is no default"));
     }
     if core.fold.state.lifecycle != SessionLifecycle::Ready {

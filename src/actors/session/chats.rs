@@ -10,10 +10,12 @@ use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
 };
-use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
+use ahp_types::state::{ChatOrigin, SessionLifecycle};
 use serde_json::json;
 
+use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::role;
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
@@ -83,7 +85,8 @@ impl SessionActor {
             }
         };
         let by = self.by(caller);
-        let state = new_chat(&uri, by.at, ChatOrigin::User, command.working_directories);
+        let mut state = new_chat(&uri, by.at, ChatOrigin::User, command.working_directories);
+        state.movable = Some(true);
         let cell = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
         let cell = Rc::new(RefCell::new(cell));
         {
@@ -185,6 +188,9 @@ impl SessionActor {
         let by = self.by(caller);
         let cell = core.borrow().chats.get(uri.as_str()).cloned();
         let successor = successor(&core.borrow(), uri, place);
+        let changes = successor.as_deref().map(|next| role::in_chats(&core.borrow().fold.state, next));
+        let changes = changes.into_iter().flatten().filter(|change| change.chat != *uri).collect();
+        let mut heirs = self.wake_for(core, changes);
         {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
@@ -199,7 +205,11 @@ impl SessionActor {
                 let change = SessionDefaultChatChangedAction { default_chat: Some(next) };
                 recording.session_action(Action::host(StateAction::SessionDefaultChatChanged(change)), None, false);
             }
+            for ((cell, _), change) in &mut heirs {
+                record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
+            }
             recording.finish(None);
+            heirs.iter().for_each(|(awake, _)| keep_until_durable(&core, awake));
             core.chats.remove(uri.as_str());
         }
         self.chats.remove(uri);
@@ -331,10 +341,7 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     if state.default_chat.as_deref() != Some(uri.as_str()) {
         return None;
     }
-    let fit = |chat: &&ahp_types::state::ChatSummary| {
-        chat.interactivity.is_none_or(|how| how == ChatInteractivity::Full)
-            && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }))
-    };
+    let fit = |chat: &&ahp_types::state::ChatSummary| role::is_peoples(chat);
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
 }

@@ -5,10 +5,13 @@
 
 mod actions;
 mod answers;
+mod beside;
 mod chats;
 mod create;
+mod directories;
 mod loading;
 mod messages;
+mod role;
 mod sleeping;
 
 use std::cell::RefCell;
@@ -25,6 +28,8 @@ pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
     answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
 };
+pub use create::new_chat;
+pub use directories::several;
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;
@@ -267,7 +272,7 @@ impl SessionActor {
                 self.leaving.remove(&client.caller.client_id);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
-            actions::dispatch(&mut core.borrow_mut(), client, action);
+            self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
