@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use super::action::Action;
 use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
+use super::fact::Fact;
 use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
@@ -233,7 +234,9 @@ fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault
 fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) -> Result<(), Fault> {
     let mut plain: Option<ChatFold> = None;
     let mut last_head = 0;
+    let mut home = None;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        home = home_of(record).or(home.take());
         if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
             let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
             if stored.as_deref().and_then(leading_number) != Some(fold.head()) {
@@ -253,7 +256,22 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
         Ok(())
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
+    let named = catalogue::uri(store, session)?.map(|named| named.to_string());
+    if home != named {
+        return Err(fault(Some(at.seq), format!("the row of {uri} names another session than the log does")));
+    }
     mirrors(store, uri, session, &at)
+}
+
+/// The session that a chat is in from this record on, where it says so.
+fn home_of(record: &Record) -> Option<String> {
+    if record.kind != Kind::Host {
+        return None;
+    }
+    match Fact::from_stored(&record.action).ok()? {
+        Fact::ChatCreated { session, .. } | Fact::ChatMoved { session } => Some(session),
+        _ => None,
+    }
 }
 
 /// Applies the record to a second fold, which says whether it ended a turn.
@@ -264,7 +282,7 @@ fn end_of_turn(
 ) -> Result<Option<super::chat::EndedTurn>, String> {
     match (second.as_mut(), record.kind) {
         (None, _) => *second = Some(first.clone()),
-        (Some(fold), Kind::Host) => fold.apply_fact(&super::fact::Fact::from_stored(&record.action)?),
+        (Some(fold), Kind::Host) => fold.apply_fact(&Fact::from_stored(&record.action)?),
         (Some(fold), Kind::Action) => return Ok(fold.apply(&Action::from_stored(record.action.clone())?, record.at)),
     }
     Ok(None)

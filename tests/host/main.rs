@@ -20,6 +20,7 @@ mod durability;
 mod harness;
 mod killed;
 mod mirrors;
+mod moves;
 mod official;
 mod properties;
 mod queue;

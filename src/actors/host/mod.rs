@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 pub use directories::file_path;
+pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
 
@@ -30,6 +31,7 @@ use crate::actors::clients::Clients;
 use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
+use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
@@ -92,6 +94,15 @@ pub struct CreateChat {
     pub working_directories: Option<Vec<String>>,
 }
 
+/// Where `moveChat` is to bring a chat, checked for shape by the protocol.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// Into a session, behind the chat `after`; to its first place without one.
+    Session { session: String, after: Option<String> },
+    /// Into a session of its own.
+    NewSession,
+}
+
 /// How long a stop waits for the actors to write down what they hold.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
@@ -139,6 +150,7 @@ impl Host {
             agents,
             clock,
             registry: Registry::new(threads),
+            moves: Arc::default(),
             clients: Clients::default(),
             root: OnceLock::new(),
             deferred_titles: AtomicBool::new(false),
@@ -285,7 +297,7 @@ impl Host {
     }
 
     fn to_session(&self, found: &Resolved, message: SessionMessage) {
-        self.shared.registry.send(found.session, message);
+        self.shared.registry.deliver(found, message);
     }
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
@@ -351,6 +363,19 @@ impl Host {
             chat: found.channel.clone(),
             reply,
         });
+    }
+
+    /// `moveChat`; the answer names the session that the chat is in then.
+    pub fn move_chat(&self, caller: &Caller, chat: &str, destination: Destination, reply: Reply) {
+        let (shared, caller, chat) = (Arc::clone(&self.shared), caller.clone(), chat.to_owned());
+        let begin = move |ticket| match way_of(&shared, &chat, destination) {
+            Ok((found, to)) => {
+                let command = MoveChat { caller, chat: found.channel.clone(), to, ticket, reply };
+                shared.registry.deliver(&found, SessionMessage::MoveChat(Box::new(command)));
+            }
+            Err(refusal) => reply(Err(refusal)),
+        };
+        self.shared.moves.enter(Box::new(begin));
     }
 
     /// `fetchTurns`: the page is published before the answer `{}`. `window` is the caller's own.
@@ -432,6 +457,24 @@ impl Host {
         self.shared.hub.close_all(1001, "the host is stopping");
         self.shared.registry.stop();
     }
+}
+
+/// The chat, and where it is to go.
+fn way_of(shared: &Shared, chat: &str, destination: Destination) -> Result<(Resolved, MoveTo), Refusal> {
+    let find = |uri: &str, kind: ChannelKind| match shared.registry.resolve(uri) {
+        Ok(Some(found)) if found.kind == kind => Ok(found),
+        Ok(_) => Err(not_found(uri)),
+        Err(fault) => Err(unavailable(fault)),
+    };
+    let found = find(chat, ChannelKind::Chat)?;
+    let to = match destination {
+        Destination::NewSession => MoveTo::NewSession,
+        Destination::Session { session, after } => {
+            let session = find(&session, ChannelKind::Session)?;
+            MoveTo::Session { session: session.channel, id: session.id, after }
+        }
+    };
+    Ok((found, to))
 }
 
 /// What tells a re-sent action from a new one: the client, its number, the channel and the action.

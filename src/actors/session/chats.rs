@@ -356,7 +356,7 @@ fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
 }
 
 /// Takes a chat off the list of paused queues.
-fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
+pub(super) fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
     let paused = recording.core.fold.paused_queues();
     if paused.iter().any(|chat| chat == uri.as_str()) {
         let left: Vec<String> = paused.into_iter().filter(|chat| chat != uri.as_str()).collect();

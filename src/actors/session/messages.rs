@@ -9,6 +9,7 @@ use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
+use crate::actors::moves::{Accepted, Arrival, MoveChat};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::events::{Channel, ChannelId};
@@ -18,6 +19,8 @@ use crate::projections::action::Action;
 pub enum Boot {
     /// A new session.
     Create { caller: Caller, command: Box<CreateSession>, uri: Channel, chat: ChannelId, reply: Reply },
+    /// A new session of chats that leave another one.
+    Arrive(Box<Arrival>, Channel),
     /// One that is read from the log.
     Load,
 }
@@ -56,6 +59,33 @@ pub enum SessionMessage {
     DisposeSession {
         caller: Caller,
         reply: Reply,
+    },
+    MoveChat(Box<MoveChat>),
+    /// Chats of another session come to this one.
+    MoveIn(Box<Arrival>),
+    /// What became of that, for the session that they leave.
+    MoveAnswered {
+        number: u64,
+        answer: Result<Box<Accepted>, Refusal>,
+    },
+    /// What was decided before chats were taken in is durable, or lost.
+    Reached {
+        number: u64,
+        kept: bool,
+    },
+    /// The batch of a move is on disk, or lost.
+    Left {
+        number: u64,
+        kept: bool,
+    },
+    /// The chats are here now, with what was sent for them meanwhile.
+    Arrived {
+        number: u64,
+        messages: Vec<SessionMessage>,
+    },
+    /// They are not, or only the log says whether they are.
+    NotArrived {
+        number: u64,
     },
     FetchTurns {
         caller: Caller,
@@ -100,8 +130,26 @@ impl SessionMessage {
                 | SessionMessage::ChatPanicked
                 | SessionMessage::Settled
                 | SessionMessage::Tell(_)
+                | SessionMessage::MoveAnswered { .. }
+                | SessionMessage::Reached { .. }
+                | SessionMessage::Left { .. }
+                | SessionMessage::Arrived { .. }
+                | SessionMessage::NotArrived { .. }
                 | SessionMessage::Stop
         )
+    }
+
+    /// The chat, or the session itself, that it is about, for those that were sent for a channel.
+    pub fn channel(&self) -> Option<&Channel> {
+        match self {
+            SessionMessage::Dispatch { channel, .. } | SessionMessage::Subscribe { channel, .. } => Some(channel),
+            SessionMessage::DisposeChat { chat, .. }
+            | SessionMessage::FetchTurns { chat, .. }
+            | SessionMessage::Recover { chat }
+            | SessionMessage::Panic { chat } => Some(chat),
+            SessionMessage::MoveChat(command) => Some(&command.chat),
+            _ => None,
+        }
     }
 
     /// Tells the sender of a message that could not be delivered.
@@ -119,6 +167,8 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
+            SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             _ => {}
         }
     }
@@ -140,6 +190,8 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
+            SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             _ => {}
         }
     }
@@ -158,6 +210,12 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         }
         SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
+        }
+        SessionMessage::MoveChat(command) => refuse(core, no_such_chat(&command.chat), command.reply),
+        SessionMessage::MoveIn(arrival) => {
+            let text = format!("there is no channel {}", core.channel);
+            let refusal = Refusal::new(RefusalKind::NotFound, "not-found", text);
+            core.lane.release(None, Box::new(move |_| arrival.back.answer(Err(refusal))));
         }
         _ => {}
     }

@@ -11,6 +11,7 @@ mod create;
 mod directories;
 mod loading;
 mod messages;
+mod moving;
 mod role;
 mod sleeping;
 
@@ -65,6 +66,12 @@ pub struct SessionActor {
     /// Messages that wait until the session can be read, or until those before them are served; absent when nothing has to
     /// wait.
     waiting: Option<VecDeque<SessionMessage>>,
+    /// A move of chats of this session to another one.
+    moving: Option<moving::Leaving>,
+    /// A move of another session's chats to this one.
+    receiving: Option<moving::Receiving>,
+    /// Messages that wait until the move is over.
+    parked: VecDeque<SessionMessage>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
     /// Messages from the registry that were not handled yet.
@@ -85,6 +92,9 @@ impl SessionActor {
             leaves: 0,
             last_used: Instant::now(),
             waiting: None,
+            moving: None,
+            receiving: None,
+            parked: VecDeque::new(),
             was_lost: false,
             unread,
         }
@@ -100,6 +110,7 @@ impl Actor for SessionActor {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
                 self.create(&caller, *command, uri, chat, reply, ctx);
             }
+            Some(Boot::Arrive(arrival, uri)) => self.create_for(*arrival, uri, ctx),
             Some(Boot::Load) | None => self.load(ctx),
         }
         let period = self.shared.settings.idle_timeout / 2;
@@ -141,7 +152,17 @@ impl SessionActor {
             SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Tell(tell) => return tell(),
             SessionMessage::Stop => return self.stop(ctx),
+            SessionMessage::MoveAnswered { number, answer } => {
+                return self.move_answered(number, answer.map(|accepted| *accepted), ctx);
+            }
+            SessionMessage::Reached { number, kept } => return self.reached(number, kept, ctx),
+            SessionMessage::Left { number, kept } => return self.left(number, kept, ctx),
+            SessionMessage::Arrived { number, messages } => return self.arrived(number, messages, ctx),
+            SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
+        }
+        if self.is_moving() {
+            return self.park(message);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -157,6 +178,7 @@ impl SessionActor {
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
+        let Some(message) = self.forward(&core.borrow(), message) else { return };
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, action, ctx),
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
@@ -174,6 +196,8 @@ impl SessionActor {
                 self.create_chat(&core, &caller, *command, reply, ctx)
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
+            SessionMessage::MoveChat(command) => self.move_chat(&core, *command, ctx),
+            SessionMessage::MoveIn(arrival) => self.receive(&core, *arrival),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
@@ -196,6 +220,11 @@ impl SessionActor {
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
+            | SessionMessage::MoveAnswered { .. }
+            | SessionMessage::Reached { .. }
+            | SessionMessage::Left { .. }
+            | SessionMessage::Arrived { .. }
+            | SessionMessage::NotArrived { .. }
             | SessionMessage::Stop => {}
         }
     }

@@ -14,6 +14,11 @@ pub fn is_peoples(chat: &ChatSummary) -> bool {
     full && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }))
 }
 
+/// Whether a chat of the session may be moved.
+pub fn is_movable(state: &SessionState, chat: &ChatSummary) -> bool {
+    is_peoples(chat) && state.default_chat.as_deref() != Some(chat.resource.as_str())
+}
+
 /// What changes in the chats when `next` becomes the default one.
 pub fn in_chats(state: &SessionState, next: &str) -> Vec<InChat> {
     let movable = |chat: &ChatSummary, movable: bool| {

@@ -13,6 +13,7 @@ use scrollback::agents;
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    name: &'static str,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -25,7 +26,12 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
-        Self { demo: agents::built_in(), heard: Arc::default() }
+        Self::named("demo")
+    }
+
+    /// One that stands beside the demo, under a name of its own.
+    pub fn named(name: &'static str) -> Self {
+        Self { demo: agents::built_in(), name, heard: Arc::default() }
     }
 
     /// How many processes were started.
@@ -73,11 +79,11 @@ impl RecordingAgent {
 
 impl Agent for RecordingAgent {
     fn provider(&self) -> &str {
-        self.demo.provider()
+        self.name
     }
 
     fn info(&self) -> AgentInfo {
-        self.demo.info()
+        AgentInfo { provider: self.name.to_owned(), ..self.demo.info() }
     }
 
     fn extras(&self) -> AgentExtras {
