@@ -87,7 +87,7 @@ impl Victim for BareSled {
             records.push(decode(seq, &value)?);
         }
         for (key, value) in whole(&self.db, ROW)? {
-            let table = Table::ALL.into_iter().find(|table| key.get(1) == Some(&(*table as u8)));
+            let table = Table::ALL.iter().copied().find(|table| key.get(1) == Some(&(*table as u8)));
             let key = key.get(2..).unwrap_or_default().to_vec();
             rows.insert((table.ok_or("a row of no table")?, key), value);
         }

@@ -41,7 +41,7 @@ impl Victim for HostStore {
     fn read(&self) -> Result<(Vec<Record>, RowMap), String> {
         let records = collect(|visit| self.store.scan(0, self.store.tail(), visit))?;
         let mut rows = RowMap::new();
-        for table in Table::ALL {
+        for &table in Table::ALL {
             let mut visit = |key: &[u8], value: &[u8]| {
                 rows.insert((table, key.to_vec()), value.to_vec());
                 ControlFlow::Continue(())
