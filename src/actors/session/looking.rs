@@ -23,7 +23,7 @@ pub type OnLook = Box<dyn FnOnce(Result<ChatLook, Refusal>) + Send>;
 /// Looks at a chat of the session; what is said rests on what was decided before.
 pub fn look(core: &SessionCore, chat: &Channel, then: OnLook) {
     let seen = seen(core, chat).ok_or_else(|| no_such_chat(chat));
-    let say = move |place: Result<_, _>| then(place.map_err(|lost| refusal_of_lost(&lost)).and_then(|_| seen));
+    let say = move |place: Result<_, _>| then(place.map_err(|lost| refusal_of_lost(&lost)).and(seen));
     core.lane.release(None, Box::new(say));
 }
 
