@@ -74,7 +74,7 @@ async fn an_at_offers_the_paths_of_the_chats_directories_prefix_matches_first() 
     ground.put("elsewhere/foo.txt", "x");
     let (mut client, chat) = session(&ground, "w").await;
     let found = items(&mut client, &chat, "look at @foo").await;
-    assert_eq!(texts(&found), ["@foo dir", "@foo.ts", "@src/foobar.rs", "@foo dir/x", "@src/a/xfoo.md"]);
+    assert_eq!(texts(&found), ["@foo dir", "@foo.ts", "@foo dir/x", "@src/foobar.rs", "@src/a/xfoo.md"]);
     let wanted = json!({ "insertText": "@foo.ts", "rangeStart": 8, "rangeEnd": 12, "attachment": { "type": "resource",
         "label": "foo.ts", "displayKind": "document", "uri": ground.uri("w/foo.ts") } });
     assert_eq!(found[1], wanted);
@@ -104,7 +104,7 @@ async fn links_lead_nobody_out_of_the_directories_and_into_no_circle() {
     // The host's own directory is in nobody's way.
     let params = json!({ "channel": "ahp-session:/t", "provider": "demo", "workingDirectories": [ground.uri("")] });
     client.ask("createSession", params).await.unwrap();
-    assert_eq!(items(&mut client, &chat_of("ahp-session:/t"), "@data").await.len(), 1, "the link alone");
+    assert_eq!(items(&mut client, &chat_of("ahp-session:/t"), "@data").await, [] as [Value; 0]);
 }
 
 #[tokio::test]
