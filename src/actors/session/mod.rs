@@ -10,6 +10,7 @@ mod chats;
 mod create;
 mod directories;
 mod loading;
+mod looking;
 mod messages;
 mod role;
 mod sleeping;
@@ -30,6 +31,7 @@ pub use answers::{
 };
 pub use create::new_chat;
 pub use directories::several;
+pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;
@@ -181,6 +183,7 @@ impl SessionActor {
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
+            SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
             SessionMessage::ClientLeft { client_id, connection } => {
                 self.client_left(&core, &client_id, connection, ctx);
             }
