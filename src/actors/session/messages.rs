@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
+use super::looking::{self, OnLook};
 use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
@@ -94,6 +95,11 @@ pub enum SessionMessage {
         window: Option<Window>,
         reply: Reply,
     },
+    /// What a chat is in, for who writes a message to it.
+    Look {
+        chat: Channel,
+        then: OnLook,
+    },
     /// A client is gone from this session: its entry goes after the grace time.
     ClientLeft {
         client_id: Arc<str>,
@@ -145,6 +151,7 @@ impl SessionMessage {
             SessionMessage::Dispatch { channel, .. } | SessionMessage::Subscribe { channel, .. } => Some(channel),
             SessionMessage::DisposeChat { chat, .. }
             | SessionMessage::FetchTurns { chat, .. }
+            | SessionMessage::Look { chat, .. }
             | SessionMessage::Recover { chat }
             | SessionMessage::Panic { chat } => Some(chat),
             SessionMessage::MoveChat(command) => Some(&command.chat),
@@ -169,6 +176,7 @@ impl SessionMessage {
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -192,6 +200,7 @@ impl SessionMessage {
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -217,6 +226,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
             let refusal = Refusal::new(RefusalKind::NotFound, "not-found", text);
             core.lane.release(None, Box::new(move |_| arrival.back.answer(Err(refusal))));
         }
+        SessionMessage::Look { chat, then } => looking::look(core, &chat, then),
         _ => {}
     }
 }

@@ -10,6 +10,7 @@ mod chats;
 mod create;
 mod directories;
 mod loading;
+mod looking;
 mod messages;
 mod moving;
 mod role;
@@ -31,6 +32,7 @@ pub use answers::{
 };
 pub use create::new_chat;
 pub use directories::several;
+pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;
@@ -205,6 +207,7 @@ impl SessionActor {
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
+            SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
             SessionMessage::ClientLeft { client_id, connection } => {
                 self.client_left(&core, &client_id, connection, ctx);
             }
