@@ -7,6 +7,7 @@ mod actors;
 mod approvals;
 mod cases;
 mod chats;
+mod client_tools;
 #[path = "../command/mod.rs"]
 mod command;
 mod completions;

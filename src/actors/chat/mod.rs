@@ -5,6 +5,7 @@
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
+mod client_tools;
 pub mod conversation;
 pub mod decide;
 mod ending;
@@ -35,11 +36,12 @@ use super::writer::{Lost, Place};
 use crate::projections::action::Action;
 use crate::projections::{replay, turns};
 
-pub use decide::Entry;
+pub use client_tools::abandoned;
+pub use decide::{Effect, Entry};
 pub use ending::cancelled;
 pub use message::parse_message;
 
-use decide::{Effect, Verdict, View};
+use decide::{Verdict, View};
 use process::Process;
 use text::PendingText;
 

@@ -8,6 +8,7 @@ mod sessions;
 mod settings;
 mod states;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -437,24 +438,39 @@ impl Host {
         self.to_root(RootMessage::Remember { client_id: client_id.to_owned(), client });
     }
 
-    /// A connection has shaken hands as this client.
-    pub fn client_arrived(&self, caller: &Caller) {
-        self.shared.clients.arrived(&caller.client_id, caller.connection.id);
+    /// A connection has shaken hands as this client. One that comes back names what it comes back to: in other sessions it is
+    /// active no more.
+    pub fn client_arrived(&self, caller: &Caller, returns_to: Option<HashSet<Channel>>) {
+        let clients = &self.shared.clients;
+        clients.arrived(&caller.client_id, caller.connection.id, returns_to.clone());
+        let Some(returns_to) = returns_to else { return };
+        for session in clients.active_in(&caller.client_id) {
+            let uri = self.shared.registry.session_uri(session).ok().flatten();
+            if uri.is_some_and(|uri| !returns_to.contains(&uri)) {
+                self.tell_left(caller, session, true);
+            }
+        }
     }
 
-    /// The connection of `caller` ended.
+    /// The connection of `caller` ended: its active-client entries go after the grace time, unless it comes back.
     pub fn client_gone(&self, caller: &Caller) {
         self.shared.clients.gone(&caller.client_id, caller.connection.id);
+        for session in self.shared.clients.active_in(&caller.client_id) {
+            self.tell_left(caller, session, false);
+        }
     }
 
-    /// A connection of `caller` ended, or left `session`: its active-client entries go after the grace time unless the
-    /// same client comes back.
+    /// A connection of `caller` left `session`: its active-client entry goes at once.
     pub fn client_left(&self, caller: &Caller, session: &Channel) {
         if let Ok(Some(found)) = self.shared.registry.resolve(session.as_str()) {
-            let client_id = Arc::clone(&caller.client_id);
-            let message = SessionMessage::ClientLeft { client_id, connection: caller.connection.id };
-            self.shared.registry.send_if_awake(found.session, message);
+            self.tell_left(caller, found.session, true);
         }
+    }
+
+    fn tell_left(&self, caller: &Caller, session: ChannelId, at_once: bool) {
+        let (client_id, connection) = (Arc::clone(&caller.client_id), caller.connection.id);
+        let message = SessionMessage::ClientLeft { client_id, connection, at_once };
+        self.shared.registry.send_if_awake(session, message);
     }
 
     /// For tests: makes the actor of this chat panic.

@@ -4,16 +4,18 @@
 //! `session/*` actions that a client may dispatch.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionStatus};
+use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionState, SessionStatus, ToolDefinition};
 use serde_json::Value;
 
-use super::beside::{InChat, keep_until_durable, record_in};
+use super::beside::{InChat, act_once_durable, keep_until_durable, record_in};
 use super::{SessionActor, directories, echo, reject, role};
-use crate::actors::core::{By, ClientAction, SessionCore};
+use crate::actors::chat;
+use crate::actors::core::{By, ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::{Action, CLIENT_TYPES, type_of};
 
@@ -40,21 +42,37 @@ impl SessionActor {
             Err(rejection) => return reject(&core.borrow().lane, client, rejection),
             Ok(Verdict::Accept) => {}
         }
-        let changes = in_chats(&core.borrow(), &action);
-        let mut awake = self.wake_for(core, changes);
         let principal = Arc::clone(&client.caller.principal);
         let by = By { principal, at: self.shared.clock.now(), client: Some(client) };
+        self.record(core, by, action, true);
+    }
+
+    /// Records an action on the session's channel, with what follows in its chats. `by_client`: it is the client's own.
+    pub(super) fn record(&mut self, core: &Rc<RefCell<SessionCore>>, by: By, action: Action, by_client: bool) {
+        let changes = in_chats(&core.borrow(), &action);
+        let mut awake = self.wake_for(core, changes);
         let mut core = core.borrow_mut();
+        let listed = match &action.decoded {
+            StateAction::SessionActiveClientSet(set) => Some((set.active_client.client_id.clone(), true)),
+            StateAction::SessionActiveClientRemoved(removed) => Some((removed.client_id.clone(), false)),
+            _ => None,
+        };
         let mut recording = core.record(by);
         for ((cell, _), change) in &mut awake {
             record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.before));
         }
-        recording.session_action(action, None, true);
+        recording.session_action(action, None, by_client);
         for ((cell, _), change) in &mut awake {
             record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
         }
         recording.finish(None);
-        awake.iter().for_each(|(awake, _)| keep_until_durable(&core, awake));
+        for (awake, change) in awake {
+            act_once_durable(&core, &awake, change.effects);
+            keep_until_durable(&core, &awake);
+        }
+        if let Some((client_id, lists)) = listed {
+            self.shared.clients.lists(&client_id, self.id, lists);
+        }
     }
 }
 
@@ -65,8 +83,36 @@ fn in_chats(core: &SessionCore, action: &Action) -> Vec<InChat> {
         StateAction::SessionDefaultChatChanged(change) => {
             change.default_chat.as_deref().map(|next| role::in_chats(state, next)).unwrap_or_default()
         }
+        StateAction::SessionActiveClientRemoved(removed) => abandoned(core, &removed.client_id),
         other => directories::in_chats(state, other),
     }
+}
+
+/// The calls of its tools that a client leaves open.
+fn abandoned(core: &SessionCore, client_id: &str) -> Vec<InChat> {
+    let in_chat = |chat: &ChatCell| {
+        let (after, effects) = chat::abandoned(&chat.fold.state, client_id).into_iter().unzip();
+        InChat { chat: chat.channel.clone(), before: Vec::new(), after, effects }
+    };
+    let chats = core.chats.values().map(|cell| in_chat(&cell.borrow()));
+    chats.filter(|change| !change.after.is_empty()).collect()
+}
+
+/// The tools that a client offers: each under a name of its own, which is none of the host's tools. Several clients may offer the
+/// same: the one that is listed first is called.
+fn check_tools(state: &SessionState, offered: &[ToolDefinition]) -> Result<(), Rejection> {
+    let mut names = HashSet::new();
+    let taken: HashSet<&str> = state.server_tools.iter().flatten().map(|tool| tool.name.as_str()).collect();
+    for tool in offered {
+        let name = tool.name.as_str();
+        if name.is_empty() || !names.insert(name) {
+            return Err(Rejection::new(Code::Malformed, format!("tools: {name:?} is empty, or there twice")));
+        }
+        if taken.contains(name) {
+            return Err(Rejection::new(Code::Malformed, format!("tools: {name} is a tool of the host's own")));
+        }
+    }
+    Ok(())
 }
 
 fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<Verdict, Rejection> {
@@ -91,6 +137,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
         }
         StateAction::SessionActiveClientSet(set) => {
             own_client(&set.active_client.client_id, client)?;
+            check_tools(state, &set.active_client.tools)?;
             unchanged(state.active_clients.contains(&set.active_client))
         }
         StateAction::SessionActiveClientRemoved(removed) => {

@@ -7,7 +7,7 @@ use actix::Addr;
 use ahp_types::actions::StateAction;
 
 use super::SessionActor;
-use crate::actors::chat::{ChatActor, ChatMessage};
+use crate::actors::chat::{ChatActor, ChatMessage, Effect};
 use crate::actors::core::{ChatCell, Recording, SessionCore};
 use crate::events::Channel;
 use crate::projections::action::Action;
@@ -20,6 +20,8 @@ pub struct InChat {
     pub before: Vec<StateAction>,
     /// Behind it.
     pub after: Vec<StateAction>,
+    /// What its agent is told then.
+    pub effects: Vec<Effect>,
 }
 
 /// An awake chat.
@@ -48,6 +50,22 @@ pub fn record_in(recording: &mut Recording<'_>, cell: &mut ChatCell, actions: Ve
         recording.chat_action(cell, Action::host(action), false);
     }
     recording.mirror(cell, true);
+}
+
+/// Lets what follows in a chat follow once it is durable.
+pub fn act_once_durable(core: &SessionCore, (_, actor): &Awake, effects: Vec<Effect>) {
+    if effects.is_empty() {
+        return;
+    }
+    let actor = actor.clone();
+    core.lane.release(
+        None,
+        Box::new(move |place| {
+            if place.is_ok() {
+                actor.do_send(ChatMessage::Act(effects));
+            }
+        }),
+    );
 }
 
 /// Keeps a chat awake until what was recorded in it just now is on disk: who read it before would lack that.

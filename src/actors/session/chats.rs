@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::AsyncContext;
-use actix::Context;
+use actix::{ActorFutureExt, AsyncContext, Context};
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
@@ -25,6 +24,7 @@ use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
+use crate::clock;
 use crate::events::Channel;
 use crate::events::rows::ChannelKind;
 use crate::projections::action::Action;
@@ -273,31 +273,45 @@ impl SessionActor {
         );
     }
 
-    /// A client is gone: after the grace time its entry goes too, unless it is back.
+    /// A client has left: after the grace time its entry goes too, unless it is back; at once where it said that it leaves.
     pub(super) fn client_left(
         &mut self,
         core: &Core,
         client_id: &Arc<str>,
         connection: ConnectionId,
+        at_once: bool,
         ctx: &mut Context<Self>,
     ) {
-        let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
-        if !listed {
+        if !is_active(&core.borrow(), client_id) {
             return;
+        }
+        if at_once {
+            return self.client_stayed_away(client_id, connection);
         }
         self.leaves += 1;
         let leave = self.leaves;
         self.leaving.insert(Arc::clone(client_id), leave);
-        let client_id = Arc::clone(client_id);
-        ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
-            if actor.leaving.get(&client_id) != Some(&leave) {
-                return;
+        let (client_id, clock) = (Arc::clone(client_id), self.shared.clock.clone());
+        let at = clock::later(clock.now(), self.shared.settings.client_grace);
+        let waits = actix::fut::wrap_future::<_, Self>(async move { clock.wait_until(at).await });
+        ctx.spawn(waits.map(move |(), actor, _| {
+            if actor.leaving.get(&client_id) == Some(&leave) {
+                actor.leaving.remove(&client_id);
+                actor.client_stayed_away(&client_id, connection);
             }
-            actor.leaving.remove(&client_id);
-            if !actor.shared.clients.is_elsewhere(&client_id, connection) {
-                actor.remove_client(&client_id);
-            }
-        });
+        }));
+    }
+
+    /// The client's entry goes, and its calls end, unless it is here on another connection.
+    fn client_stayed_away(&mut self, client_id: &Arc<str>, connection: ConnectionId) {
+        let Some(core) = self.core.clone() else { return };
+        let session = core.borrow().channel.clone();
+        let is_here = self.shared.clients.is_elsewhere(client_id, &session, connection);
+        if !is_here && is_active(&core.borrow(), client_id) {
+            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_string() };
+            let removed = Action::host(StateAction::SessionActiveClientRemoved(removed));
+            self.record(&core, self.by_host(), removed, false);
+        }
     }
 
     /// Nobody says that a client left which was here when the host stopped, or while the session could not be read: each has
@@ -307,21 +321,14 @@ impl SessionActor {
             core.borrow().fold.state.active_clients.iter().map(|client| client.client_id.as_str().into()).collect();
         let clients: Vec<Arc<str>> = clients;
         for client_id in clients {
-            self.client_left(core, &client_id, NO_CONNECTION, ctx);
+            self.shared.clients.lists(&client_id, self.id, true);
+            self.client_left(core, &client_id, NO_CONNECTION, false, ctx);
         }
     }
+}
 
-    fn remove_client(&self, client_id: &str) {
-        let Some(core) = self.core.clone() else { return };
-        let mut core = core.borrow_mut();
-        let listed = core.fold.state.active_clients.iter().any(|client| client.client_id == client_id);
-        if listed {
-            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_owned() };
-            let mut recording = core.record(self.by_host());
-            recording.session_action(Action::host(StateAction::SessionActiveClientRemoved(removed)), None, false);
-            recording.finish(None);
-        }
-    }
+fn is_active(core: &SessionCore, client_id: &str) -> bool {
+    core.fold.state.active_clients.iter().any(|client| client.client_id == client_id)
 }
 
 /// Nobody may create a chat under a name that stands for another, or for a worker.

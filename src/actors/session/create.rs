@@ -100,6 +100,9 @@ impl SessionActor {
         }
         recording.finish(None);
         core.chats.insert(first.to_string(), cell);
+        for client in &core.fold.state.active_clients {
+            self.shared.clients.lists(&client.client_id, self.id, true);
+        }
         self.announce(&core, first, command.progress_token, reply);
         self.core = Some(Rc::new(RefCell::new(core)));
     }

@@ -98,10 +98,15 @@ fn change(chat: Channel, from: &[String], to: &[String]) -> InChat {
     let goes: Vec<&String> = from.iter().filter(|directory| !to.contains(directory)).collect();
     let stays: Vec<&String> = from.iter().filter(|directory| to.contains(directory)).collect();
     if stays.iter().copied().eq(to) {
-        return InChat { chat, before: goes.into_iter().map(removed).collect(), after: Vec::new() };
+        return InChat {
+            chat,
+            before: goes.into_iter().map(removed).collect(),
+            after: Vec::new(),
+            effects: Vec::new(),
+        };
     }
     let before = from.iter().skip(same).map(removed).collect();
-    InChat { chat, before, after: to.iter().skip(same).map(set).collect() }
+    InChat { chat, before, after: to.iter().skip(same).map(set).collect(), effects: Vec::new() }
 }
 
 #[cfg(test)]

@@ -100,10 +100,11 @@ pub enum SessionMessage {
         chat: Channel,
         then: OnLook,
     },
-    /// A client is gone from this session: its entry goes after the grace time.
+    /// A client has left this session with one of its connections: its entry goes, at once or after the grace time.
     ClientLeft {
         client_id: Arc<str>,
         connection: u64,
+        at_once: bool,
     },
     /// Wakes the chat, so that a turn that was interrupted gets its ending.
     Recover {

@@ -186,7 +186,9 @@ impl SessionActor {
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
                 let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
-                    self.leaving.remove(&subscriber.caller.client_id);
+                    let caller = &subscriber.caller;
+                    self.leaving.remove(&caller.client_id);
+                    self.shared.clients.sees(&caller.client_id, caller.connection.id, &channel);
                     return subscribe(&core.borrow(), subscriber);
                 }
                 match self.chat(&core, &channel) {
@@ -208,8 +210,8 @@ impl SessionActor {
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
-            SessionMessage::ClientLeft { client_id, connection } => {
-                self.client_left(&core, &client_id, connection, ctx);
+            SessionMessage::ClientLeft { client_id, connection, at_once } => {
+                self.client_left(&core, &client_id, connection, at_once, ctx);
             }
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
@@ -302,6 +304,7 @@ impl SessionActor {
             };
             if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
                 self.leaving.remove(&client.caller.client_id);
+                self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             self.act(core, client, action);

@@ -24,7 +24,7 @@ pub fn in_chats(state: &SessionState, next: &str) -> Vec<InChat> {
     let movable = |chat: &ChatSummary, movable: bool| {
         let change = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable });
         let chat = Channel::from(chat.resource.as_str());
-        InChat { chat, before: Vec::new(), after: vec![change] }
+        InChat { chat, before: Vec::new(), after: vec![change], effects: Vec::new() }
     };
     let of_role = |chat: &&ChatSummary| chat.resource == next || state.default_chat.as_deref() == Some(&chat.resource);
     let wanted = |chat: &ChatSummary| chat.resource != next && is_peoples(chat);

@@ -102,7 +102,8 @@ impl Task {
                 AgentInput::Answer { request_id, response, answers } => desk.answer(&request_id, &response, &answers),
                 AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
-                AgentInput::Steer { .. } | AgentInput::ClientToolDone { .. } => {}
+                AgentInput::ClientToolDone { tool_call_id, .. } => desk.complete(&tool_call_id),
+                AgentInput::Steer { .. } => {}
             }
         }
     }

@@ -49,6 +49,11 @@ impl RecordingAgent {
         prompts.collect()
     }
 
+    /// All that its processes were told.
+    pub fn inputs(&self) -> Vec<AgentInput> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
+    }
+
     /// What was decided about its tool calls, in order.
     pub fn decisions(&self) -> Vec<ToolDecision> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
