@@ -12,15 +12,25 @@ use super::params::Params;
 use super::peer::Peer;
 use super::sessions::answer_later;
 use super::ticket::Ticket;
-use crate::actors::command::Refusal;
+use crate::actors::command::{ChatCommand, Refusal};
 use crate::actors::connection::Caller;
 use crate::events::ServerSeq;
 
 /// The state of a channel as it was.
 pub const STATE_AT: &str = "x-scrollback/stateAt";
 
+/// A chat starts over.
+pub const CLEAR: &str = "x-scrollback/clear";
+
 /// The extensions that are served.
-pub const NAMES: [&str; 1] = [STATE_AT];
+pub const NAMES: &[&str] = &[STATE_AT, CLEAR];
+
+/// Starts a chat over; answers `null`.
+pub fn clear(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let read = || Ok((params.channel()?, params.optional("force", "a boolean")?.unwrap_or(false)));
+    let Some((ticket, (chat, force))) = ticket.checked(read()) else { return };
+    peer.app.host.command(caller, &chat, ChatCommand::Clear { force }, ticket.reply());
+}
 
 /// Answers the snapshot of a channel right after an event.
 pub fn state_at(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {

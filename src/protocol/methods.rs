@@ -42,6 +42,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("disposeChat", Handler::Request(chats::dispose)),
     ("fetchTurns", Handler::Request(chats::fetch_turns)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    (extensions::CLEAR, Handler::Request(extensions::clear)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
 ];

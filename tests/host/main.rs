@@ -24,6 +24,7 @@ mod properties;
 mod queue;
 mod refusals;
 mod replay;
+mod rewinds;
 mod samples;
 mod sessions;
 mod slow;

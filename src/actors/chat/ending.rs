@@ -63,11 +63,8 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
 ///
 /// `naturally`: it completed. Decided on the state before the end is applied.
 pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> (Vec<Entry>, Vec<Effect>) {
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = quiet(cell).into_iter().collect();
     let state = &cell.fold.state;
-    if state.activity.is_some() {
-        entries.push(Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None })));
-    }
     let next = state.queued_messages.iter().flatten().next();
     let Some(next) = next else { return (entries, Vec::new()) };
     if !naturally {
@@ -80,6 +77,12 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
     let (sent, effects) = send_queued(core, cell, &next.id, at);
     entries.extend(sent);
     (entries, effects)
+}
+
+/// Clears what the chat says that it is doing.
+pub fn quiet(cell: &ChatCell) -> Option<Entry> {
+    let clear = || Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None }));
+    cell.fold.state.activity.as_ref().map(|_| clear())
 }
 
 /// The two steps in which a queued message goes out: it leaves the queue, and its turn starts.

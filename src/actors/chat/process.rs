@@ -12,7 +12,9 @@ use tokio::sync::{Notify, mpsc};
 use super::conversation::StoredConversation;
 use super::decide::Effect;
 use super::{ChatActor, ChatMessage, message};
-use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::projections::chat::Point;
+use crate::projections::turns;
 
 /// A process that was started.
 pub struct Process {
@@ -85,6 +87,10 @@ impl ChatActor {
             Effect::Answer { request_id, response, answers } => {
                 self.tell(AgentInput::Answer { request_id, response, answers });
             }
+            Effect::EndProcess => {
+                self.end_process();
+                self.end_background_work(ctx);
+            }
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
@@ -131,7 +137,15 @@ impl ChatActor {
                 chat: cell.id,
                 head: cell.fold.head(),
             }),
-            resume: cell.fold.conversation.clone(),
+            resume: match &cell.fold.back_to {
+                Some(point) => point.conversation.clone(),
+                None => cell.fold.conversation.clone(),
+            },
+            back_to: cell.fold.back_to.clone().map(|Point { turn_id, point, .. }| BackTo {
+                turn_id,
+                point,
+                is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
+            }),
             memory: core.fold.memory.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);

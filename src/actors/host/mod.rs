@@ -27,7 +27,7 @@ pub use states::{state_of, there_is};
 use crate::actors::agent::Agent;
 use crate::actors::chat::pages;
 use crate::actors::clients::Clients;
-use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
 use crate::actors::registry::{Registry, Resolved};
@@ -355,6 +355,16 @@ impl Host {
             chat: found.channel.clone(),
             cursor: cursor.map(str::to_owned),
             window,
+            reply,
+        });
+    }
+
+    /// A command of the extensions for one chat.
+    pub fn command(&self, caller: &Caller, chat: &str, command: ChatCommand, reply: Reply) {
+        self.to_chat(chat, reply, |found, reply| SessionMessage::Command {
+            caller: caller.clone(),
+            chat: found.channel.clone(),
+            command,
             reply,
         });
     }

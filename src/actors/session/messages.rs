@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
-use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
@@ -64,6 +64,13 @@ pub enum SessionMessage {
         window: Option<Window>,
         reply: Reply,
     },
+    /// A command of the extensions for one chat.
+    Command {
+        caller: Caller,
+        chat: Channel,
+        command: ChatCommand,
+        reply: Reply,
+    },
     /// A client is gone from this session: its entry goes after the grace time.
     ClientLeft {
         client_id: Arc<str>,
@@ -118,7 +125,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             _ => {}
         }
     }
@@ -139,7 +147,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             _ => {}
         }
     }
@@ -156,7 +165,9 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
             refuse(core, unknown(), reply);
         }
-        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+        SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::FetchTurns { chat, reply, .. }
+        | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
         _ => {}

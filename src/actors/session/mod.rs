@@ -176,6 +176,12 @@ impl SessionActor {
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
+            SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => {
+                    tell(&core, &chat, &addr, ChatMessage::Command { caller, command, reply }, ctx);
+                }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
             SessionMessage::ClientLeft { client_id, connection } => {
                 self.client_left(&core, &client_id, connection, ctx);
             }

@@ -75,6 +75,7 @@ impl Setup {
             config: self.config.clone(),
             conversation: self.conversation.clone(),
             resume: None,
+            back_to: None,
             memory: self.memory.clone(),
         };
         Chat { process: agent.start(start, sink), events }
