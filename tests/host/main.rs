@@ -16,6 +16,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod forks;
 mod harness;
 mod killed;
 mod mirrors;

@@ -12,7 +12,9 @@ use tokio::sync::{Notify, mpsc};
 use super::conversation::StoredConversation;
 use super::decide::Effect;
 use super::{ChatActor, ChatMessage, message};
-use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::actors::agent::{
+    AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
+};
 use crate::projections::chat::Point;
 use crate::projections::turns;
 
@@ -118,8 +120,15 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let blocks = message::blocks(&message);
+        let mut blocks = message::blocks(&message);
+        if let Some(context) = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn()) {
+            blocks.insert(0, PromptBlock::Text { text: context });
+        }
         self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+    }
+
+    fn is_first_turn(&self) -> bool {
+        self.cell.borrow().fold.ordinal() == 0
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {

@@ -34,6 +34,7 @@ use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
 use crate::actors::router::Hub;
+use crate::actors::session::sources::{Moment, Source};
 use crate::actors::session::{SessionMessage, reject_at};
 use crate::actors::shared::Shared;
 use crate::actors::writer::LogWriter;
@@ -87,8 +88,7 @@ pub struct CreateChat {
     pub session: String,
     pub chat: String,
     pub initial_message: Option<Box<RawValue>>,
-    /// The `source` as it was sent: its kind is read first.
-    pub source: Option<serde_json::Value>,
+    pub source: Option<Source>,
     pub working_directories: Option<Vec<String>>,
 }
 
@@ -337,6 +337,27 @@ impl Host {
             Ok(_) => reply(Err(no_session(&command.session))),
             Err(fault) => reply(Err(unavailable(fault))),
         }
+    }
+
+    /// `x-scrollback/forkAt`; the answer is `null`.
+    pub fn fork_at(&self, caller: &Caller, source: &str, chat: String, moment: Moment, reply: Reply) {
+        if let Moment::Seq(seq) = moment
+            && let Err(refusal) = states::there_is(Some(seq), self.shared.writer.handed_over())
+        {
+            return reply(Err(refusal));
+        }
+        let session = match self.shared.registry.session_of_chat(source) {
+            Ok(Some(session)) => session,
+            Ok(None) => {
+                let text = format!("there is no chat {source}");
+                return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
+            }
+            Err(fault) => return reply(Err(unavailable(fault))),
+        };
+        let source = Some(Source::ForkAt { chat: source.to_owned(), moment });
+        let command =
+            CreateChat { session: session.to_string(), chat, initial_message: None, source, working_directories: None };
+        self.create_chat(caller, command, reply);
     }
 
     /// `disposeChat`; the answer is `null`.

@@ -10,6 +10,7 @@ mod create;
 mod loading;
 mod messages;
 mod sleeping;
+pub mod sources;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

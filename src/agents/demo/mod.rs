@@ -25,7 +25,7 @@ use rules::RuleBook;
 /// The provider id of the demo.
 pub const PROVIDER: &str = "demo";
 
-const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
+const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
 const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: true, compact: false, resume: true, images: true };
 

@@ -141,8 +141,18 @@ impl Chat {
         self.process.send(AgentInput::Answer { request_id: request.id.clone(), response, answers });
     }
 
+    /// The next event, but for the point to go back to that every turn begins with.
     async fn next(&mut self) -> AgentEvent {
-        timeout(NEVER, self.events.recv()).await.expect("the process says nothing").expect("the process is over")
+        self.heard().await.expect("the process is over")
+    }
+
+    async fn heard(&mut self) -> Option<AgentEvent> {
+        loop {
+            let event = timeout(NEVER, self.events.recv()).await.expect("the process neither speaks nor ends");
+            if !matches!(event, Some(AgentEvent::RewindPoint { .. })) {
+                return event;
+            }
+        }
     }
 
     /// Everything up to the end of the turn, or of the process.
@@ -185,7 +195,7 @@ impl Chat {
     }
 
     async fn is_over(&mut self) -> bool {
-        timeout(NEVER, self.events.recv()).await.expect("the process neither speaks nor ends").is_none()
+        self.heard().await.is_none()
     }
 
     async fn is_silent(&mut self) -> bool {
