@@ -270,7 +270,7 @@ fn the_demo_is_advertised_with_what_it_can_do_now() {
     let info = serde_json::to_value(agent.info()).unwrap();
     assert_eq!(agent.provider(), "demo");
     assert_eq!((&info["provider"], &info["displayName"]), (&json!("demo"), &json!("Demo")));
-    assert_eq!(info["capabilities"], json!({"multipleChats": {}, "multipleWorkingDirectories": {}}));
+    assert_eq!(info["capabilities"], json!({"multipleChats": {"fork": true, "sideChat": true}, "multipleWorkingDirectories": {}}));
     assert!(info["models"].as_array().unwrap().iter().all(|model| model["provider"] == "demo"));
     assert!(agent.extras().images && agent.extras().resume && !agent.extras().steering);
 }
@@ -718,6 +718,8 @@ fn turns_that_begin_while_the_chat_is_behind_wait_and_can_be_cancelled() {
     paused(async {
         let mut chat = Setup { capacity: Some(1), ..Setup::default() }.start(&DemoAgent::default(), "c");
         chat.prompt("t", "/words 100");
+        settle().await;
+        assert!(matches!(chat.events.try_recv(), Ok(AgentEvent::RewindPoint { turn_id, .. }) if turn_id == "t"));
         settle().await;
         chat.cancel("t");
         chat.prompt("u", "/say no");
