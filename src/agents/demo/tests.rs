@@ -710,6 +710,8 @@ fn a_cancel_reaches_a_turn_that_waits_for_its_chat() {
         let mut chat = Setup { capacity: Some(2), ..Setup::default() }.start(&DemoAgent::default(), "c");
         chat.prompt("t", "/words 100");
         settle().await;
+        assert!(matches!(chat.events.try_recv(), Ok(AgentEvent::RewindPoint { .. })));
+        settle().await;
         chat.cancel("t");
         settle().await;
         assert_eq!(brief(&chat.rest().await), ["text w1 ", "text w2 ", "cancelled t"]);
