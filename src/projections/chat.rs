@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
+use ahp_types::state::{ChatState, PendingMessage, ResponsePart, ToolCallState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
@@ -37,6 +37,12 @@ pub struct ChatFold {
     pub conversation: Option<String>,
     /// Turns that the agent can go back to, among those that have no row yet.
     rewindable: Vec<String>,
+    /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<PendingMessage>,
+    /// Whether the running turn was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -64,6 +70,8 @@ impl ChatFold {
             started: 0,
             conversation: None,
             rewindable: Vec::new(),
+            handed: Vec::new(),
+            resumed: false,
             parts: None,
         }
     }
@@ -129,6 +137,7 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
+                self.resumed = true;
                 None
             }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
@@ -144,12 +153,18 @@ impl ChatFold {
         match fact {
             Fact::Conversation { id } => self.conversation = Some(id.clone()),
             Fact::RewindPoint { turn_id, .. } => self.rewindable.push(turn_id.clone()),
+            Fact::SteeringHanded { id, message } => {
+                self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
+            }
+            Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
         }
     }
 
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
+        self.handed.clear();
+        self.resumed = false;
         self.started = 0;
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);

@@ -27,6 +27,7 @@ mod replay;
 mod samples;
 mod sessions;
 mod slow;
+mod steering;
 mod summaries;
 mod turns;
 mod vscode;
