@@ -384,7 +384,7 @@ impl Story {
             match step {
                 Step::Begin(next) => {
                     assert_eq!(left, Some(Step::Remove(PendingMessageKind::Queued, &next.id)));
-                    let text = self.texts.get(&next.id).or_else(|| match &accepted {
+                    let text = self.texts.get(&next.id).or(match &accepted {
                         Some(StateAction::ChatPendingMessageSet(set)) => Some(&set.message.text),
                         _ => None,
                     });
