@@ -2,13 +2,16 @@
 
 use actix::{AsyncContext, Context};
 use ahp_types::actions::{
-    ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatResponsePartAction, ChatTurnCancelledAction,
-    ChatTurnCompleteAction, StateAction,
+    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatResponsePartAction,
+    ChatTurnCancelledAction, ChatTurnCompleteAction, StateAction,
 };
 use ahp_types::state::{ErrorInfo, ErrorResponsePart, ResponsePart, SystemNotificationResponsePart};
 
+use super::ChatActor;
 use super::decide::Entry;
-use super::{ChatActor, waiting};
+use super::queue::{End, Input};
+use super::waiting::{self, Following};
+use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::session::RETRY;
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
@@ -51,6 +54,27 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
     StateAction::ChatResponsePart(ChatResponsePartAction { turn_id: turn_id.to_owned(), part, meta: None })
 }
 
+/// What follows the end of the running turn: entries, and what the agent is told once they are durable.
+///
+/// `naturally`: it completed. Decided on the state before the end is applied.
+pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
+    let end = match naturally {
+        true if cell.fold.resumed => End::ResumedComplete,
+        true => End::Complete,
+        false => End::Other,
+    };
+    let mut entries: Vec<Entry> = quiet(cell).into_iter().collect();
+    let (after, effects) = waiting::follow(core, cell, Input::Ended(end), None, at).unwrap_or_default();
+    entries.extend(after);
+    (entries, effects)
+}
+
+/// Clears what the chat says that it is doing.
+pub fn quiet(cell: &ChatCell) -> Option<Entry> {
+    let clear = || Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None }));
+    cell.fold.state.activity.as_ref().map(|_| clear())
+}
+
 impl ChatActor {
     /// Ends the running turn with `end`, whatever else is open.
     pub(super) fn end_turn(
@@ -64,7 +88,7 @@ impl ChatActor {
         let (entries, effects) = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let Some(action) = end(&cell.fold, by.at) else { return };
-            let (after, effects) = waiting::after_end(&core, &cell, naturally, by.at);
+            let (after, effects) = after(&core, &cell, naturally, by.at);
             let mut entries = before;
             entries.push(Entry::Host(action));
             entries.extend(after);
@@ -112,7 +136,7 @@ impl ChatActor {
         let (entries, effects) = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let Some(action) = cancelled(&cell.fold, by.at) else { return };
-            let (after, effects) = waiting::after_end(&core, &cell, false, by.at);
+            let (after, effects) = after(&core, &cell, false, by.at);
             let mut entries = notice;
             entries.push(Entry::Host(action));
             entries.extend(after);

@@ -1,11 +1,11 @@
 //! What waits in a chat, read from the folds for the law of [`queue`], and the entries and effects that its steps are.
 
-use ahp_types::actions::{ChatActivityChangedAction, SessionMetaChangedAction, StateAction};
+use ahp_types::actions::{SessionMetaChangedAction, StateAction};
 use serde_json::json;
 
 use super::decide::{Effect, Entry, turn_started};
 use super::ending;
-use super::queue::{self, End, Input, Refused, Step, Takes, Waiting};
+use super::queue::{self, Input, Refused, Step, Takes, Waiting};
 use crate::actors::core::{ChatCell, Recording, SessionCore};
 use crate::clock::{self, Millis};
 use crate::events::{Channel, ChannelId};
@@ -77,7 +77,7 @@ fn add(core: &SessionCore, cell: &ChatCell, step: &Step<'_>, at: Millis, (entrie
         Step::Pause(paused) => entries.push(Entry::Pause(*paused)),
         Step::Stop => {
             entries.extend(ending::cancelled(&cell.fold, at).map(Entry::Host));
-            entries.extend(idle(cell));
+            entries.extend(ending::quiet(cell));
             effects.extend(running.map(|turn_id| Effect::Cancel { turn_id }));
         }
         Step::HandOver(message) => {
@@ -96,25 +96,6 @@ fn add(core: &SessionCore, cell: &ChatCell, step: &Step<'_>, at: Millis, (entrie
         }
         step => entries.extend(step.action("", "").map(Entry::Host)),
     }
-}
-
-/// What follows the end of the running turn. `naturally`: it completed. Decided on the state before the end is applied.
-pub fn after_end(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
-    let end = match naturally {
-        true if cell.fold.resumed => End::ResumedComplete,
-        true => End::Complete,
-        false => End::Other,
-    };
-    let mut entries: Vec<Entry> = idle(cell).into_iter().collect();
-    let (after, effects) = follow(core, cell, Input::Ended(end), None, at).unwrap_or_default();
-    entries.extend(after);
-    (entries, effects)
-}
-
-/// Whoever works no more does nothing any more.
-fn idle(cell: &ChatCell) -> Option<Entry> {
-    let cleared = StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None });
-    cell.fold.state.activity.is_some().then_some(Entry::Host(cleared))
 }
 
 fn is_paused(core: &SessionCore, cell: &ChatCell) -> bool {

@@ -5,7 +5,7 @@
 use ahp_types::actions::{ChatTurnCancelledAction, StateAction};
 
 use super::{Effect, Entry, Verdict, View};
-use crate::actors::chat::{ending, waiting};
+use crate::actors::chat::ending;
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
 
@@ -21,7 +21,7 @@ pub fn decide(view: &View<'_>, cancel: &ChatTurnCancelledAction, action: &Action
     }
     let action = Action::from_json(value)?;
     debug_assert!(matches!(action.decoded, StateAction::ChatTurnCancelled(_)));
-    let (after, _) = waiting::after_end(view.core, view.cell, false, view.at);
+    let (after, _) = ending::after(view.core, view.cell, false, view.at);
     let mut entries = vec![Entry::Client(action)];
     entries.extend(after);
     let effects = vec![Effect::Cancel { turn_id: cancel.turn_id.clone() }];
