@@ -31,6 +31,7 @@ mod rewinds;
 mod samples;
 mod sessions;
 mod slow;
+mod steering;
 mod summaries;
 mod turns;
 mod vscode;
