@@ -94,8 +94,21 @@ pub struct ProcessStart {
     pub conversation: Arc<dyn Conversation>,
     /// The agent's own id of the conversation to go on with; `None` starts a new one.
     pub resume: Option<String>,
+    /// Where in `resume` to go on, after a rewind, or for a fork, which goes on under an id of its own.
+    pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+}
+
+/// An earlier point of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackTo {
+    /// The turn that is the last one then.
+    pub turn_id: String,
+    /// Its end in the agent's own words: see [`AgentEvent::RewindPoint`].
+    pub point: String,
+    /// Whether the conversation belongs to another chat, which goes on with it.
+    pub is_fork: bool,
 }
 
 /// A chat's finished turns as its agent may read them.
@@ -150,8 +163,9 @@ pub enum AgentInput {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// The answer to [`AgentEvent::Asked`].
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
-    /// A message for the running turn; only for agents whose extras say `steering`.
-    Steer { turn_id: String, message: Message },
+    /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
+    /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
+    Steer { turn_id: String, id: String, message: Message },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
     /// How a call of a client's tool ended: with what the client answered, or as failed.
@@ -278,6 +292,16 @@ pub enum AgentEvent {
         work: BackgroundWork,
     },
     BackgroundWorkDone {
+        id: String,
+    },
+    /// The agent can take one message into the turn, now or when there is one. An agent that takes messages at any time says
+    /// it as the turn begins and after each message.
+    TakesSteering {
+        turn_id: String,
+    },
+    /// The message of [`AgentInput::Steer`] is in the turn.
+    SteeringTaken {
+        turn_id: String,
         id: String,
     },
     /// Something to keep for the session, durable before the turn goes on. What is kept under a key that ends with a colon

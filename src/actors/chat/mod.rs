@@ -6,14 +6,17 @@
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
 mod client_tools;
+mod commands;
 pub mod conversation;
 pub mod decide;
 mod ending;
 mod message;
 pub mod pages;
 mod process;
+pub mod queue;
 pub mod said;
 mod text;
+pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,7 +29,7 @@ use ahp_types::common::JsonObject;
 use serde_json::Value;
 
 use super::agent::AgentEvent;
-use super::command::Reply;
+use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
@@ -34,12 +37,14 @@ use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_ch
 use super::shared::Shared;
 use super::writer::{Lost, Place};
 use crate::projections::action::Action;
+use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
 pub use client_tools::abandoned;
 pub use decide::{Effect, Entry};
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use waiting::list_paused;
 
 use decide::{Verdict, View};
 use process::Process;
@@ -59,6 +64,11 @@ pub enum ChatMessage {
         caller: Caller,
         cursor: Option<String>,
         window: Option<Window>,
+        reply: Reply,
+    },
+    Command {
+        caller: Caller,
+        command: ChatCommand,
         reply: Reply,
     },
     /// The first message of a new chat.
@@ -99,6 +109,7 @@ impl ChatMessage {
             ChatMessage::Dispatch { .. }
                 | ChatMessage::Subscribe(_)
                 | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
         )
     }
@@ -294,7 +305,16 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             recording.session_action(Action::host(action), Some(cell.id), false);
         }
-        Entry::Fact(fact) => recording.chat_fact(cell, &fact),
+        Entry::Pause(paused) => {
+            recording.mirror(cell, false);
+            waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
+        }
+        Entry::Fact(fact) => {
+            if matches!(fact, Fact::SteeringHanded { .. }) {
+                cell.takes_steering = None;
+            }
+            recording.chat_fact(cell, &fact);
+        }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
     }
 }
@@ -346,6 +366,7 @@ impl Handler<ChatMessage> for ChatActor {
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
+            ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
             ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
@@ -373,7 +394,7 @@ impl ChatActor {
             ChatMessage::Subscribe(subscriber) => {
                 not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
             }
-            ChatMessage::FetchTurns { reply, .. } => {
+            ChatMessage::FetchTurns { reply, .. } | ChatMessage::Command { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }

@@ -12,8 +12,9 @@ use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirm
 
 use super::client_tools::ClientCall;
 use super::decide::Entry;
+use super::queue::Input;
 use super::text::TextKind;
-use super::{ChatActor, ending};
+use super::{ChatActor, ending, waiting};
 use crate::actors::agent::{AgentEvent, Ending, ToolAsk};
 use crate::projections::chat::call_id;
 use crate::projections::fact::Fact;
@@ -39,7 +40,26 @@ impl ChatActor {
                 self.call_client(ClientCall { turn_id, tool_call_id, tool_name, input }, ctx);
             }
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
+            AgentEvent::TakesSteering { turn_id } => {
+                self.cell.borrow_mut().takes_steering = Some(turn_id);
+                self.follow(Input::AgentTakes, ctx);
+            }
+            AgentEvent::SteeringTaken { id, .. } => self.follow(Input::Taken { id: &id }, ctx),
             other => self.append(other, ctx),
+        }
+    }
+
+    /// Records what the law of the queue makes of what the agent said.
+    fn follow(&mut self, input: Input<'_>, ctx: &mut Context<Self>) {
+        let by = self.by_agent();
+        let following = {
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
+            waiting::follow(&core, &cell, input, None, by.at)
+        };
+        if let Ok((entries, effects)) = following
+            && !entries.is_empty()
+        {
+            self.record(by, entries, effects, ctx);
         }
     }
 
@@ -174,6 +194,8 @@ fn turn_of(event: &AgentEvent) -> Option<&str> {
         | AgentEvent::Notice { turn_id, .. }
         | AgentEvent::Usage { turn_id, .. }
         | AgentEvent::RewindPoint { turn_id, .. }
+        | AgentEvent::TakesSteering { turn_id }
+        | AgentEvent::SteeringTaken { turn_id, .. }
         | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
         AgentEvent::Conversation { .. }
         | AgentEvent::Activity { .. }

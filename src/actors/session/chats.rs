@@ -7,14 +7,15 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
-    SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
+    SessionDefaultChatChangedAction, StateAction,
 };
-use ahp_types::state::{ChatOrigin, SessionLifecycle};
+use ahp_types::state::{ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
 use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
 use super::role;
+use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
@@ -24,9 +25,9 @@ use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
-use crate::clock;
-use crate::events::Channel;
+use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
+use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::fact::Fact;
@@ -37,7 +38,7 @@ type Core = Rc<RefCell<SessionCore>>;
 /// No connection has this number.
 const NO_CONNECTION: ConnectionId = 0;
 
-fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
+pub(super) fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
     Refusal::new(RefusalKind::InvalidParams, code, message)
 }
 
@@ -61,6 +62,13 @@ impl SessionActor {
         }
         let max_text = self.shared.settings.max_message_text;
         let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), max_text);
+        let beginning = match &command.source {
+            None => None,
+            Some(source) => match self.beginning(core, uri.as_str(), source) {
+                Ok(beginning) => Some(beginning),
+                Err(refusal) => return refuse(&core.borrow(), refusal, reply),
+            },
+        };
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
             Err(problem) => {
@@ -85,9 +93,13 @@ impl SessionActor {
             }
         };
         let by = self.by(caller);
-        let mut state = new_chat(&uri, by.at, ChatOrigin::User, command.working_directories);
-        state.movable = Some(true);
-        let cell = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
+        let (state, mut cell) = new_cell(id, &uri, by.at, command.working_directories, beginning.as_ref());
+        let (fork, context) = beginning.as_ref().map(|b| (b.fork.clone(), b.context.clone())).unwrap_or_default();
+        let depends = beginning.as_ref().and_then(|b| {
+            let of = b.source.borrow();
+            cell.borrow_turns(&of);
+            depends(b.fork.as_ref()?, &of, id)
+        });
         let cell = Rc::new(RefCell::new(cell));
         {
             let mut core = core.borrow_mut();
@@ -96,8 +108,9 @@ impl SessionActor {
             let mut recording = core.record(by);
             recording.create_channel(&uri, id, ChannelKind::Chat);
             let summary = mirror::summary_of(&state);
-            recording
-                .chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state: Box::new(state), fork: None });
+            let (state, fork) = (Box::new(state), fork.map(Box::new));
+            recording.chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state, fork, context });
+            depends.into_iter().for_each(|row| recording.row(row));
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
             recording.finish(None);
@@ -131,21 +144,15 @@ impl SessionActor {
     }
 
     fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
-        if let Some(source) = &command.source {
-            let kind = source.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
-            return Err(match kind {
-                "fork" | "sideChat" => invalid("unsupported", format!("a chat made by {kind} is not served yet")),
-                other => invalid("unsupported", format!("there is no kind of source {other:?}")),
-            });
-        }
         let state = &core.fold.state;
         if state.lifecycle != SessionLifecycle::Ready {
             return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
         }
         let info = self.shared.agent(&state.provider).map(|agent| agent.info());
-        if info.and_then(|info| info.capabilities).and_then(|can| can.multiple_chats).is_none() {
+        let Some(can) = info.and_then(|info| info.capabilities).and_then(|can| can.multiple_chats) else {
             return Err(invalid("unsupported", "this session's agent holds one chat only"));
-        }
+        };
+        command.source.as_ref().map_or(Ok(()), |source| source.check_capability(&can))?;
         if state.chats.len() >= self.shared.settings.max_chats_in_session {
             metrics::counter!("scrollback_limit_met_total", "limit" => "chats").increment(1);
             let text = format!("a session holds at most {} chats", self.shared.settings.max_chats_in_session);
@@ -199,7 +206,7 @@ impl SessionActor {
                 end_turn(&mut recording, &mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
-            unpause(&mut recording, uri);
+            chat::list_paused(&mut recording, uri, None, false);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
             recording.session_action(Action::host(removed), None, false);
             if let Some(next) = successor {
@@ -331,6 +338,27 @@ fn is_active(core: &SessionCore, client_id: &str) -> bool {
     core.fold.state.active_clients.iter().any(|client| client.client_id == client_id)
 }
 
+/// A new chat's state and its cell: a fork has the turns and the directories of its source.
+fn new_cell(
+    id: ChannelId,
+    uri: &Channel,
+    at: Millis,
+    directories: Option<Vec<String>>,
+    beginning: Option<&Beginning>,
+) -> (ChatState, ChatCell) {
+    let Some(beginning) = beginning else {
+        let mut state = new_chat(uri, at, ChatOrigin::User, directories);
+        state.movable = Some(true);
+        return (state.clone(), ChatCell::new(id, uri.clone(), ChatFold::new(state), Unsaved::default()));
+    };
+    let directories = if beginning.fork.is_some() { beginning.directories.clone() } else { directories };
+    let mut state = new_chat(uri, at, beginning.origin.clone(), directories);
+    state.movable = Some(true);
+    state.title.clone_from(&beginning.title);
+    let fold = ChatFold::created(state.clone(), beginning.fork.clone(), beginning.context.clone());
+    (state, ChatCell::new(id, uri.clone(), fold, Unsaved::default()))
+}
+
 /// Nobody may create a chat under a name that stands for another, or for a worker.
 fn check_chat_uri(uri: &str) -> Result<(), Refusal> {
     let taken = ["ahp-chat://default/", "ahp-chat://subagent/"].iter().any(|prefix| uri.starts_with(prefix));
@@ -359,17 +387,5 @@ fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
     if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
         recording.chat_action(cell, Action::host(action), false);
         recording.mirror(cell, true);
-    }
-}
-
-/// Takes a chat off the list of paused queues.
-pub(super) fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
-    let paused = recording.core.fold.paused_queues();
-    if paused.iter().any(|chat| chat == uri.as_str()) {
-        let left: Vec<String> = paused.into_iter().filter(|chat| chat != uri.as_str()).collect();
-        let mut meta = recording.core.fold.state.meta.clone().unwrap_or_default();
-        meta.insert(mirror::PAUSED_QUEUES.into(), json!(left));
-        let changed = StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) });
-        recording.session_action(Action::host(changed), None, false);
     }
 }

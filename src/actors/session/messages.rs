@@ -6,7 +6,7 @@ use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
-use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
@@ -95,6 +95,13 @@ pub enum SessionMessage {
         window: Option<Window>,
         reply: Reply,
     },
+    /// A command of the extensions for one chat.
+    Command {
+        caller: Caller,
+        chat: Channel,
+        command: ChatCommand,
+        reply: Reply,
+    },
     /// What a chat is in, for who writes a message to it.
     Look {
         chat: Channel,
@@ -153,6 +160,7 @@ impl SessionMessage {
             SessionMessage::DisposeChat { chat, .. }
             | SessionMessage::FetchTurns { chat, .. }
             | SessionMessage::Look { chat, .. }
+            | SessionMessage::Command { chat, .. }
             | SessionMessage::Recover { chat }
             | SessionMessage::Panic { chat } => Some(chat),
             SessionMessage::MoveChat(command) => Some(&command.chat),
@@ -174,7 +182,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -198,7 +207,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -218,7 +228,9 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
             refuse(core, unknown(), reply);
         }
-        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+        SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::FetchTurns { chat, reply, .. }
+        | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
         SessionMessage::MoveChat(command) => refuse(core, no_such_chat(&command.chat), command.reply),

@@ -15,6 +15,7 @@ mod messages;
 mod moving;
 mod role;
 mod sleeping;
+pub mod sources;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -206,6 +207,12 @@ impl SessionActor {
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
                     tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
+                }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => {
+                    tell(&core, &chat, &addr, ChatMessage::Command { caller, command, reply }, ctx);
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },

@@ -26,13 +26,13 @@ use rules::RuleBook;
 /// The provider id of the demo.
 pub const PROVIDER: &str = "demo";
 
-const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
+const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
 /// A process is started anew for a change of directories, so also the first one may change.
 const DIRECTORIES: MultipleWorkingDirectoriesCapability =
     MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: false, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

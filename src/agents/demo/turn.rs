@@ -14,7 +14,7 @@ use ahp_types::state::{
 };
 use serde_json::{Value, json};
 
-use super::asks::{self, ALLOW_ALWAYS, Asks, unique_id};
+use super::asks::{self, ALLOW_ALWAYS, Asks, Steering, unique_id};
 use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
@@ -73,7 +73,7 @@ impl Desk {
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
-            history: RefCell::new(History::new(start.conversation)),
+            history: RefCell::new(History::new(start.conversation, start.back_to.map(|back| back.point))),
             asks: RefCell::default(),
             position: RefCell::new(start.memory.get(&position_key).and_then(Position::from_value)),
             position_key,
@@ -101,6 +101,10 @@ impl Desk {
 
     pub(super) fn complete(&self, tool_call_id: &str) {
         self.asks.borrow_mut().complete(tool_call_id);
+    }
+
+    pub(super) fn steer(&self, id: String, text: String) {
+        self.asks.borrow_mut().steer(Steering { id, text });
     }
 
     pub(super) fn answer(
@@ -136,6 +140,8 @@ impl<'a> Turn<'a> {
 
     /// Does the turn, its ending included.
     pub(super) async fn run(self) -> Result<(), Left> {
+        // At the beginning: also a turn that is stopped can be gone back to. The demo's word for its end is the turn's id.
+        self.desk.emit(AgentEvent::RewindPoint { turn_id: self.id(), point: self.id() }).await?;
         let ending = self.perform().await?;
         self.desk.emit(AgentEvent::Ended { turn_id: self.id(), ending }).await
     }
@@ -184,6 +190,7 @@ impl<'a> Turn<'a> {
             Step::ClientTool { name, input } => self.client_tool(name, input).await?,
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
+            Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
@@ -335,6 +342,15 @@ impl<'a> Turn<'a> {
         self.part(AgentEvent::Asked { turn_id: self.id(), request }).await?;
         let words = answer.await.map_err(|_| Left::Closed)?;
         self.say(&words).await
+    }
+
+    /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.
+    async fn await_steering(&self) -> Result<(), Left> {
+        let message = self.desk.asks.borrow_mut().await_steering();
+        self.desk.emit(AgentEvent::TakesSteering { turn_id: self.id() }).await?;
+        let Steering { id, text } = message.await.map_err(|_| Left::Closed)?;
+        self.desk.emit(AgentEvent::SteeringTaken { turn_id: self.id(), id }).await?;
+        self.say(&format!("steered: {text}")).await
     }
 
     // What is reported, and how it ends.

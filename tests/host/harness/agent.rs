@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
-    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, ProcessStart, ToolDecision,
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, ToolDecision,
 };
 use scrollback::agents;
 
@@ -14,6 +14,7 @@ use scrollback::agents;
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
     name: &'static str,
+    extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -31,7 +32,13 @@ impl RecordingAgent {
 
     /// One that stands beside the demo, under a name of its own.
     pub fn named(name: &'static str) -> Self {
-        Self { demo: agents::built_in(), name, heard: Arc::default() }
+        let demo = agents::built_in();
+        Self { extras: demo.extras(), demo, name, heard: Arc::default() }
+    }
+
+    /// The same, able to do this.
+    pub fn with_extras(self, extras: AgentExtras) -> Self {
+        Self { extras, ..self }
     }
 
     /// How many processes were started.
@@ -52,6 +59,16 @@ impl RecordingAgent {
     /// All that its processes were told.
     pub fn inputs(&self) -> Vec<AgentInput> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
+    }
+
+    /// The steering messages that its processes were handed: id and text.
+    pub fn steered(&self) -> Vec<(String, String)> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let steered = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Steer { id, message, .. } => Some((id.clone(), message.text.clone())),
+            _ => None,
+        });
+        steered.collect()
     }
 
     /// What was decided about its tool calls, in order.
@@ -75,6 +92,11 @@ impl RecordingAgent {
         self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;
     }
 
+    /// Makes the newest process complete `turn`.
+    pub async fn ends(&self, turn: &str) {
+        self.emits(AgentEvent::Ended { turn_id: turn.into(), ending: Ending::Complete }).await;
+    }
+
     /// Makes the newest process say something.
     pub async fn emits(&self, event: AgentEvent) {
         let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sink.clone();
@@ -92,7 +114,7 @@ impl Agent for RecordingAgent {
     }
 
     fn extras(&self) -> AgentExtras {
-        self.demo.extras()
+        self.extras
     }
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {

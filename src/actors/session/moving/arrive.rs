@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
-use ahp_types::actions::{
-    SessionChatAddedAction, SessionDefaultChatChangedAction, SessionMetaChangedAction, SessionReadyAction, StateAction,
-};
+use ahp_types::actions::{SessionChatAddedAction, SessionDefaultChatChangedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{SessionLifecycle, SessionState, SessionStatus};
 use serde_json::json;
 
 use super::order::{placed, reordered};
 use super::{Core, SessionActor, invalid};
+use crate::actors::chat;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{Part, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
@@ -25,7 +24,6 @@ use crate::events::Channel;
 use crate::events::rows::ChannelKind;
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
-use crate::projections::mirror;
 use crate::projections::session::SessionFold;
 
 /// A move to this session.
@@ -190,15 +188,8 @@ fn take_in(recording: &mut Recording<'_>, arrival: &Arrival) {
         let added = SessionChatAddedAction { summary: chat.summary.clone() };
         recording.session_action(Action::host(StateAction::SessionChatAdded(added)), Some(chat.id), false);
     }
-    let paused: Vec<String> =
-        arrival.chats.iter().filter(|chat| chat.is_paused).map(|chat| chat.uri.to_string()).collect();
-    if !paused.is_empty() {
-        let fold = &recording.core.fold;
-        let mut meta = fold.state.meta.clone().unwrap_or_default();
-        let all: Vec<String> = fold.paused_queues().into_iter().chain(paused).collect();
-        meta.insert(mirror::PAUSED_QUEUES.into(), json!(all));
-        let changed = StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) });
-        recording.session_action(Action::host(changed), None, false);
+    for chat in arrival.chats.iter().filter(|chat| chat.is_paused) {
+        chat::list_paused(recording, &chat.uri, Some(chat.id), true);
     }
     for (key, value) in &arrival.memory {
         recording.session_fact(&Fact::Remembered { key: key.clone(), value: value.clone() });

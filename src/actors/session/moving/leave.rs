@@ -8,14 +8,13 @@ use ahp_types::state::{ChatOrigin, ChatSummary, SessionState};
 use serde_json::{Value, json};
 
 use super::{Core, SessionActor, invalid};
-use crate::actors::chat::ChatMessage;
+use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::core::{By, SessionCore};
 use crate::actors::host::check_count;
 use crate::actors::moves::{Accepted, Arrival, Back, Gate, MoveChat, MoveTo, MovedChat, Ticket};
 use crate::actors::root::RootMessage;
 use crate::actors::session::beside::Awake;
-use crate::actors::session::chats::unpause;
 use crate::actors::session::{Boot, SessionMessage, no_such_chat, refusal_of_lost, refuse, role};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
@@ -185,7 +184,7 @@ impl SessionActor {
                 let removed = SessionChatRemovedAction { chat: chat.uri.to_string() };
                 let removed = Action::host(StateAction::SessionChatRemoved(removed));
                 recording.session_action(removed, Some(chat.id), false);
-                unpause(&mut recording, &chat.uri);
+                chat::list_paused(&mut recording, &chat.uri, Some(chat.id), false);
                 let mut cell = cell.borrow_mut();
                 recording.chat_fact(&mut cell, &Fact::ChatMoved { session: session.to_string() });
                 if chat.summary.movable != cell.fold.state.movable {
