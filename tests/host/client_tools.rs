@@ -156,7 +156,9 @@ async fn a_call_fails_when_its_client_unsubscribes_from_the_session_or_says_that
 #[tokio::test]
 async fn a_call_fails_when_its_client_is_gone_for_longer_than_its_grace_and_not_before() {
     let clock = Clock::fixed(NOON);
-    let host = TestHost::with(clocked(&clock));
+    let ages = Duration::from_secs(3_600_000_000);
+    let settings = HostSettings { client_tool_timeout: ages, ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..clocked(&clock) });
     let (mut watcher, chat) = open(&host).await;
     let owner = join(&host, "owner", &["tests"]).await;
     call(&mut watcher, &chat, "t1").await;
