@@ -15,3 +15,4 @@ pub mod config;
 pub mod events;
 pub mod projections;
 pub mod protocol;
+pub mod visuals;

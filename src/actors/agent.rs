@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::visuals::NewVisual;
 use crate::events::Channel;
 
 /// How many events a process may be ahead of its chat.
@@ -128,6 +129,8 @@ pub enum AgentInput {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// The answer to [`AgentEvent::Asked`].
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// What became of [`AgentEvent::Visual`]: its id, or why it is refused and what to change.
+    VisualPublished { request_id: String, outcome: Result<String, String> },
     /// A message for the running turn; only for agents whose extras say `steering`.
     Steer { turn_id: String, message: Message },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
@@ -259,6 +262,12 @@ pub enum AgentEvent {
     RewindPoint {
         turn_id: String,
         point: String,
+    },
+    /// A page for people to look at. Answered with [`AgentInput::VisualPublished`].
+    Visual {
+        turn_id: String,
+        request_id: String,
+        visual: Box<NewVisual>,
     },
     /// The turn ended.
     Ended {

@@ -35,6 +35,8 @@ pub enum Table {
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
+    /// Canvas that is open → the number of its chat (`u64`).
+    Canvas = b'V',
 }
 
 impl Table {
@@ -52,6 +54,7 @@ impl Table {
         Table::Client,
         Table::Running,
         Table::SessionById,
+        Table::Canvas,
     ];
 }
 
@@ -62,6 +65,7 @@ pub enum ChannelKind {
     Root,
     Session,
     Chat,
+    Canvas,
 }
 
 /// The row of [`Table::ChannelByUri`].

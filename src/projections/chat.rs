@@ -4,7 +4,7 @@
 //! beside the log. So a chat's memory does not grow with its turns. A turn that ends comes out of
 //! [`ChatFold::apply`] as a row to store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::Action;
 use super::fact::Fact;
+use super::visual::Visual;
 use crate::clock::Millis;
 use crate::events::rows::TurnRow;
 
@@ -37,6 +38,9 @@ pub struct ChatFold {
     pub conversation: Option<String>,
     /// Turns that the agent can go back to, among those that have no row yet.
     rewindable: Vec<String>,
+    /// What was published in it and is still there, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visuals: Vec<Visual>,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -64,6 +68,7 @@ impl ChatFold {
             started: 0,
             conversation: None,
             rewindable: Vec::new(),
+            visuals: Vec::new(),
             parts: None,
         }
     }
@@ -131,6 +136,12 @@ impl ChatFold {
                 self.parts = None;
                 None
             }
+            // What the list leaves out is gone.
+            StateAction::ChatCanvasesChanged(change) => {
+                let listed: HashSet<&str> = change.canvases.iter().flatten().map(|c| c.resource.as_str()).collect();
+                self.visuals.retain(|visual| listed.contains(visual.canvas().as_str()));
+                None
+            }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
                 self.index_last_part();
                 None
@@ -143,6 +154,7 @@ impl ChatFold {
     pub fn apply_fact(&mut self, fact: &Fact) {
         match fact {
             Fact::Conversation { id } => self.conversation = Some(id.clone()),
+            Fact::VisualPublished { visual } => self.visuals.push(visual.clone()),
             Fact::RewindPoint { turn_id, .. } => self.rewindable.push(turn_id.clone()),
             _ => {}
         }

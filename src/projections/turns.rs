@@ -31,6 +31,15 @@ pub fn read(rows: &dyn Rows, chat: ChannelId, n: u64) -> Result<StoredTurn, Fold
     Ok(StoredTurn { n, row, json })
 }
 
+/// The id in a finished turn's JSON, without decoding the rest.
+pub fn id_of(turn: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        id: String,
+    }
+    serde_json::from_slice::<Named>(turn).ok().map(|turn| turn.id)
+}
+
 /// What limits a page of turns.
 #[derive(Debug, Clone, Copy)]
 pub struct PageLimit {

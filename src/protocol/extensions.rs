@@ -20,7 +20,8 @@ use crate::events::ServerSeq;
 pub const STATE_AT: &str = "x-scrollback/stateAt";
 
 /// The extensions that are served.
-pub const NAMES: [&str; 1] = [STATE_AT];
+pub const NAMES: &[&str] =
+    &[STATE_AT, "x-scrollback/publishVisual", "x-scrollback/listVisuals", "x-scrollback/removeVisual"];
 
 /// Answers the snapshot of a channel right after an event.
 pub fn state_at(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {

@@ -12,7 +12,7 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, extensions, handshake, reconnect, sessions, subscribe};
+use super::{chats, extensions, handshake, reconnect, sessions, subscribe, visuals};
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -42,6 +42,9 @@ const METHODS: &[(&str, Handler)] = &[
     ("disposeChat", Handler::Request(chats::dispose)),
     ("fetchTurns", Handler::Request(chats::fetch_turns)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
+    ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
+    ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
 ];

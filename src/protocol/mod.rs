@@ -30,6 +30,7 @@ mod sessions;
 mod socket;
 mod subscribe;
 mod ticket;
+mod visuals;
 
 use std::any::Any;
 use std::cell::OnceCell;

@@ -29,5 +29,6 @@ mod sessions;
 mod slow;
 mod summaries;
 mod turns;
+mod visuals;
 mod vscode;
 mod windows;

@@ -144,7 +144,7 @@ impl ChatActor {
         true
     }
 
-    fn tell(&mut self, input: AgentInput) {
+    pub(super) fn tell(&mut self, input: AgentInput) {
         if let Some(process) = &mut self.process {
             process.handle.send(input);
         }

@@ -11,6 +11,7 @@ use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
+use crate::actors::visuals::VisualCommand;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
@@ -55,6 +56,13 @@ pub enum SessionMessage {
     },
     DisposeSession {
         caller: Caller,
+        reply: Reply,
+    },
+    /// Something is asked of a chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        chat: Channel,
+        command: VisualCommand,
         reply: Reply,
     },
     FetchTurns {
@@ -118,6 +126,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
             _ => {}
         }
@@ -139,6 +148,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
             _ => {}
         }
@@ -156,7 +166,9 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
             refuse(core, unknown(), reply);
         }
-        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+        SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::Visual { chat, reply, .. }
+        | SessionMessage::FetchTurns { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
         _ => {}

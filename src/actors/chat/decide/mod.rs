@@ -20,6 +20,7 @@ use crate::actors::agent::ToolDecision;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::session::not_for_this_channel;
+use crate::actors::visuals::{OpenCanvas, Published};
 use crate::clock::Millis;
 use crate::projections::action::{Action, type_of};
 use crate::projections::fact::Fact;
@@ -60,6 +61,10 @@ pub enum Entry {
     Fact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
+    /// A visual of the chat, with its canvas.
+    Published(Box<Published>),
+    /// Canvases of the chat are gone.
+    CanvasesClosed(Vec<OpenCanvas>),
 }
 
 /// What the agent is told once a decision is durable.
