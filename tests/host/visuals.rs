@@ -592,9 +592,9 @@ async fn a_client_of_0_9_is_told_of_no_canvas() {
     new.ask(REMOVE, json!({ "channel": chat, "id": visual["id"] })).await.unwrap();
     new.subscribe(&chat).await;
     new.say(&chat, "t", "hello").await;
-    let heard = old.until_ended("t").await;
+    let told = old.until_ended("t").await;
     let of_canvases = |seen: &[Value]| types(seen).iter().filter(|kind| kind.contains("canvas")).count();
-    assert_eq!(of_canvases(&heard), 0, "{heard:?}");
+    assert_eq!(of_canvases(&told), 0, "{told:?}");
     assert!(old.subscribe(&chat).await["state"].get("canvases").is_none());
     // Its version is remembered.
     let mut again = Client::connect(host.address).await;

@@ -15,8 +15,8 @@ use crate::actors::session::{Subscriber, answer, hand_snapshot, not_there, refus
 use crate::actors::visuals::{self, NewVisual, Published, VisualCommand};
 use crate::clock::rfc3339;
 use crate::events::{Channel, ChannelId};
+use crate::projections::FoldFault;
 use crate::projections::visual::{Visual, of_canvas};
-use crate::projections::{FoldFault, turns};
 
 /// How many bytes of pages of one chat may wait for the disk, as multiples of the largest page.
 const PAGES_AHEAD: usize = 2;
@@ -144,13 +144,10 @@ impl ChatActor {
         if running == Some(named.as_str()) {
             return Ok(Some(named));
         }
-        let mut n = cell.fold.head();
-        while n != 0 {
-            let turn = cell.turn(&self.shared, n).map_err(unreadable)?;
-            if turns::id_of(&turn.json).as_deref() == Some(named.as_str()) {
-                return Ok(Some(named));
-            }
-            n = turn.row.prev;
+        let ever = cell.turn_ever(&self.shared, &named).map_err(unreadable)?;
+        let is_there = ever.map(|turn| cell.is_on_branch(&self.shared, cell.fold.head(), &turn)).transpose();
+        if is_there.map_err(unreadable)? == Some(true) {
+            return Ok(Some(named));
         }
         let text = format!("turnId: there is no turn {named} in this chat");
         Err(Refusal::new(RefusalKind::NotFound, "not-found", text))
