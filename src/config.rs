@@ -147,6 +147,12 @@ pub struct Config {
     /// Bytes of a replay in one answer; beyond it snapshots are sent.
     #[serde(with = "kinds::size")]
     pub replay_limit: usize,
+    /// Items of one answer to `completions`.
+    #[serde(with = "kinds::count")]
+    pub max_completions: usize,
+    /// How long files are searched for them.
+    #[serde(with = "kinds::span")]
+    pub completion_time: Duration,
     /// Bytes free on the disk below which nothing is appended.
     #[serde(with = "kinds::size_or_zero")]
     pub min_free: usize,
@@ -231,6 +237,8 @@ impl Config {
             max_visual: 16 * MIB,
             max_visuals_in_chat: 500,
             replay_limit: 8 * MIB,
+            max_completions: 50,
+            completion_time: Duration::from_millis(200),
             min_free: 64 * MIB,
             cache_capacity: 64 * MIB,
         }
