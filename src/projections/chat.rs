@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
@@ -93,6 +93,12 @@ pub struct ChatFold {
     /// What was published in it and is still there, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visuals: Vec<Visual>,
+    /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<PendingMessage>,
+    /// Whether the running turn was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -127,6 +133,8 @@ impl ChatFold {
             back_to: None,
             points: Vec::new(),
             visuals: Vec::new(),
+            handed: Vec::new(),
+            resumed: false,
             parts: None,
         }
     }
@@ -214,6 +222,7 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
+                self.resumed = true;
                 self.path = std::mem::take(&mut self.before);
                 self.started = self.last_started;
                 None
@@ -221,6 +230,8 @@ impl ChatFold {
             StateAction::ChatTruncated(_) => {
                 self.parts = None;
                 self.started = 0;
+                self.handed.clear();
+                self.resumed = false;
                 None
             }
             // What the list leaves out is gone.
@@ -251,6 +262,10 @@ impl ChatFold {
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
             Fact::VisualPublished { visual } => self.visuals.push(visual.clone()),
+            Fact::SteeringHanded { id, message } => {
+                self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
+            }
+            Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
         }
     }
@@ -278,6 +293,8 @@ impl ChatFold {
 
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
+        self.handed.clear();
+        self.resumed = false;
         self.last_started = std::mem::take(&mut self.started);
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);

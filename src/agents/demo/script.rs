@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 6] = ["client-tool", "compact", "background", "subagent", "await-steering", "limit"];
+pub const LATER: [&str; 5] = ["client-tool", "compact", "background", "subagent", "limit"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub enum Step {
         html: String,
     },
     Sleep(Duration),
+    AwaitSteering,
     Usage {
         input: i64,
         output: i64,
@@ -103,6 +104,7 @@ fn step(line: &str) -> Step {
         "question-async" => question(rest, false),
         "visual" => visual(rest),
         "sleep" => millis(rest).map(Step::Sleep),
+        "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
         "notice" => text(rest).map(Step::Notice),
         "activity" => Ok(Step::Activity(text(rest).ok())),
@@ -222,6 +224,7 @@ mod tests {
         let (title, html) = ("Sales".to_owned(), "<p>up and up".to_owned());
         assert_eq!(one("/visual Sales <p>up and up"), Step::Visual { title, html });
         assert_eq!(one("/sleep 250"), Step::Sleep(Duration::from_millis(250)));
+        assert_eq!(one("/await-steering"), Step::AwaitSteering);
         assert_eq!(one("/usage 10 20"), Step::Usage { input: 10, output: 20 });
         assert_eq!(one("/notice look here"), Step::Notice("look here".to_owned()));
         assert_eq!(one("/activity reading"), Step::Activity(Some("reading".to_owned())));

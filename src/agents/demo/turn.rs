@@ -14,7 +14,7 @@ use ahp_types::state::{
 };
 use serde_json::{Value, json};
 
-use super::asks::{self, ALLOW_ALWAYS, Asks, unique_id};
+use super::asks::{self, ALLOW_ALWAYS, Asks, Steering, unique_id};
 use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
@@ -104,6 +104,10 @@ impl Desk {
         self.asks.borrow_mut().published(request_id, outcome);
     }
 
+    pub(super) fn steer(&self, id: String, text: String) {
+        self.asks.borrow_mut().steer(Steering { id, text });
+    }
+
     pub(super) fn answer(
         &self,
         request_id: &str,
@@ -185,6 +189,7 @@ impl<'a> Turn<'a> {
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
             Step::Visual { title, html } => self.visual(title, html).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
+            Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
@@ -339,6 +344,15 @@ impl<'a> Turn<'a> {
         match outcome.await.map_err(|_| Left::Closed)? {
             Ok(words) | Err(words) => self.say(&words).await,
         }
+    }
+
+    /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.
+    async fn await_steering(&self) -> Result<(), Left> {
+        let message = self.desk.asks.borrow_mut().await_steering();
+        self.desk.emit(AgentEvent::TakesSteering { turn_id: self.id() }).await?;
+        let Steering { id, text } = message.await.map_err(|_| Left::Closed)?;
+        self.desk.emit(AgentEvent::SteeringTaken { turn_id: self.id(), id }).await?;
+        self.say(&format!("steered: {text}")).await
     }
 
     // What is reported, and how it ends.
