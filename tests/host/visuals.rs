@@ -92,12 +92,13 @@ async fn a_visual_is_told_with_all_that_is_known_of_it() {
     let chat = client.create_session(SESSION).await;
     let asked = json!({ "channel": chat, "title": "Sales", "html": "<p>up", "maxHeight": 400,
         "heights": [[320, 500], [640, 300]] });
+    let before = host.host.clock().now();
     let visual = client.ask(PUBLISH, asked).await.unwrap();
     assert_eq!((&visual["title"], &visual["maxHeight"]), (&json!("Sales"), &json!(400)));
     assert_eq!(visual["heights"], json!([[320, 500], [640, 300]]));
     assert!(visual.get("turnId").is_none());
-    let at = chrono::DateTime::parse_from_rfc3339(visual["at"].as_str().unwrap()).unwrap();
-    assert!((chrono::Utc::now() - at.to_utc()).num_seconds().abs() < 600);
+    let at = scrollback::clock::parse_rfc3339(visual["at"].as_str().unwrap()).unwrap();
+    assert!(at >= before && at <= host.host.clock().now(), "{visual}");
     assert!(url(&visual).starts_with(&format!("http://{}/visuals/", host.address)), "{visual}");
     assert_eq!(visual["size"], json!(get(url(&visual), &[]).await.body.len()));
     let bare = publish(&mut client, &chat, "Bare").await;
