@@ -12,6 +12,9 @@ const TURNS_LOADED: &[u8] = br#"{"type":"chat/turnsLoaded""#;
 /// How the actions end that clients of 0.9 do not know.
 const OF_CANVASES: [&[u8]; 2] = [br#""type":"chat/canvasesChanged"}"#, br#""type":"canvas/stateChanged"}"#];
 
+/// `chat/truncated` without a turn, as the host writes it: all turns went.
+pub const CLEARED: &[u8] = br#"{"type":"chat/truncated"}"#;
+
 /// Bytes of an envelope beside its channel and its action, for most.
 const AROUND: usize = 160;
 
@@ -27,6 +30,8 @@ pub struct Envelope {
     pub is_page: bool,
     /// Whether it tells of a canvas, which is for clients that know of them.
     pub is_of_canvases: bool,
+    /// Whether all turns went with it: who had a part of them has all now.
+    pub clears: bool,
 }
 
 impl Envelope {
@@ -39,8 +44,9 @@ impl Envelope {
         action: &[u8],
     ) -> Self {
         let frame = frame(channel.as_str(), seq, origin, action, None);
+        let clears = action == CLEARED;
         let (is_page, is_of_canvases) = (is_page(action), is_of_canvases(action));
-        Self { channel, channel_id, seq, frame, is_page, is_of_canvases }
+        Self { channel, channel_id, seq, frame, is_page, is_of_canvases, clears }
     }
 
     /// The AHP envelope alone, without the notification around it.

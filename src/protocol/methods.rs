@@ -55,6 +55,8 @@ const METHODS: &[(&str, Handler)] = &[
     ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
     ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
     ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
+    (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
 ];

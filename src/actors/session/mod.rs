@@ -11,6 +11,7 @@ mod loading;
 mod looking;
 mod messages;
 mod sleeping;
+pub mod sources;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -185,6 +186,12 @@ impl SessionActor {
             },
             SessionMessage::Visual { principal, chat, command, reply } => match self.chat(&core, &chat) {
                 Some(addr) => tell(&core, &chat, &addr, ChatMessage::Visual { principal, command, reply }, ctx),
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => {
+                    tell(&core, &chat, &addr, ChatMessage::Command { caller, command, reply }, ctx);
+                }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
