@@ -12,6 +12,7 @@ use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
 use super::writer::LogWriter;
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::events::Store;
 
@@ -19,6 +20,7 @@ use crate::events::Store;
 pub struct Shared {
     pub settings: HostSettings,
     pub store: Arc<dyn Store>,
+    pub attachments: Attachments,
     pub hub: Arc<Hub>,
     pub writer: LogWriter,
     pub agents: Vec<Arc<dyn Agent>>,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
+use crate::attachments::file_uri;
 use crate::config::{Config, DurabilityWord};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
@@ -29,6 +30,12 @@ pub fn host(config: &Config) -> HostSettings {
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,
+        attachments: real(&config.data).join("attachments"),
+        attachment_timeout: config.attachment_timeout,
+        max_fetched_attachment: config.max_fetched_attachment,
+        max_inline_image: config.max_inline_image,
+        max_inline_text: config.max_inline_text,
+        max_chat_excerpt: config.max_chat_excerpt,
     }
 }
 
@@ -66,30 +73,10 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The `file:` URI of an absolute path.
-fn file_uri(path: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-
-    let mut uri = String::from("file://");
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
-            other => uri.push_str(&format!("%{other:02X}")),
-        }
-    }
-    uri
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Environment, load};
-
-    #[test]
-    fn a_path_becomes_a_file_uri() {
-        assert_eq!(file_uri(Path::new("/home/ada")), "file:///home/ada");
-        assert_eq!(file_uri(Path::new("/a b/ü%")), "file:///a%20b/%C3%BC%25");
-    }
 
     #[test]
     fn the_defaults_of_the_keys_are_those_of_the_settings() {
@@ -99,6 +86,7 @@ mod tests {
             host_name: String::new(),
             default_directory: String::new(),
             allowed_directories: Vec::new(),
+            attachments: PathBuf::new(),
             ..settings
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));

@@ -35,6 +35,9 @@ pub enum Table {
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
+    /// Folder, name of a file (`u128`), chat, kind (`t` turn, `m` pending message, `d` draft), id → empty: what in the chat
+    /// refers to the attachment.
+    Attachment = b'B',
 }
 
 impl Table {
@@ -52,6 +55,7 @@ impl Table {
         Table::Client,
         Table::Running,
         Table::SessionById,
+        Table::Attachment,
     ];
 }
 

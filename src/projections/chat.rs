@@ -12,7 +12,7 @@ use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
-use super::fact::Fact;
+use super::fact::{ChatText, Fact, MessageOf};
 use crate::clock::Millis;
 use crate::events::rows::TurnRow;
 
@@ -37,6 +37,9 @@ pub struct ChatFold {
     pub conversation: Option<String>,
     /// Turns that the agent can go back to, among those that have no row yet.
     rewindable: Vec<String>,
+    /// What the agent is given for attached chats, by the message: of those that wait, of the running turn and of the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attached: Vec<(MessageOf, Vec<ChatText>)>,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -64,6 +67,7 @@ impl ChatFold {
             started: 0,
             conversation: None,
             rewindable: Vec::new(),
+            attached: Vec::new(),
             parts: None,
         }
     }
@@ -119,9 +123,14 @@ impl ChatFold {
             return None;
         }
         match &action.decoded {
-            StateAction::ChatTurnStarted(_) => {
+            StateAction::ChatTurnStarted(started) => {
                 self.started = at;
                 self.parts = None;
+                self.attached_goes_out(&started.turn_id, started.queued_message_id.as_deref());
+                None
+            }
+            StateAction::ChatPendingMessageSet(set) => {
+                self.attached.retain(|(to, _)| !matches!(to, MessageOf::Pending(id) if *id == set.id));
                 None
             }
             StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_) => {
@@ -144,8 +153,31 @@ impl ChatFold {
         match fact {
             Fact::Conversation { id } => self.conversation = Some(id.clone()),
             Fact::RewindPoint { turn_id, .. } => self.rewindable.push(turn_id.clone()),
+            Fact::ChatsAttached { to, chats } => {
+                self.attached.retain(|(known, _)| known != to);
+                self.attached.push((to.clone(), chats.clone()));
+            }
             _ => {}
         }
+    }
+
+    /// What the agent is given for the chats that a message attaches.
+    pub fn attached_to(&self, message: &MessageOf) -> &[ChatText] {
+        self.attached.iter().find(|(to, _)| to == message).map_or(&[], |(_, chats)| chats)
+    }
+
+    /// A turn begins: what its message attaches is its own from now on, and that of messages which are gone is forgotten.
+    fn attached_goes_out(&mut self, turn: &str, queued: Option<&str>) {
+        let waiting = self.state.queued_messages.iter().flatten().chain(&self.state.steering_message);
+        let waiting: Vec<&str> = waiting.map(|message| message.id.as_str()).collect();
+        self.attached.retain_mut(|(to, _)| match to {
+            MessageOf::Pending(id) if queued == Some(id.as_str()) => {
+                *to = MessageOf::Turn(turn.to_owned());
+                true
+            }
+            MessageOf::Pending(id) => waiting.contains(&id.as_str()),
+            MessageOf::Turn(_) => false,
+        });
     }
 
     fn end_turn(&mut self) -> Option<EndedTurn> {

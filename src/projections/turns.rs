@@ -4,7 +4,7 @@
 //! be read while the chat goes on.
 
 use super::FoldFault;
-use crate::events::rows::{TurnRow, numbered_key};
+use crate::events::rows::{TurnRow, channel_key, leading_number, numbered_key};
 use crate::events::{ChannelId, Rows, Table};
 
 /// A finished turn: its place and its JSON as it is spliced into states.
@@ -29,6 +29,15 @@ pub fn read(rows: &dyn Rows, chat: ChannelId, n: u64) -> Result<StoredTurn, Fold
     };
     let json = value.split_off(crate::events::rows::TURN_ROW_HEADER);
     Ok(StoredTurn { n, row, json })
+}
+
+/// n of the last turn on the branch of `chat`, 0 for none, as its newest head says.
+///
+/// # Errors
+/// [`FoldFault`] when the rows cannot be read.
+pub fn head(rows: &dyn Rows, chat: ChannelId) -> Result<u64, FoldFault> {
+    let newest = rows.last_row(Table::Head, &channel_key(chat), &numbered_key(chat, u64::MAX))?;
+    Ok(newest.and_then(|(_, value)| leading_number(&value)).unwrap_or(0))
 }
 
 /// What limits a page of turns.

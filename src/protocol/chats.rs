@@ -46,7 +46,8 @@ fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
         return Err(invalid_params("source", "must be an object"));
     }
     let working_directories = params.optional("workingDirectories", "an array of URIs")?;
-    Ok(CreateChat { session, chat, initial_message, source, working_directories })
+    let (with_bytes, attached) = (None, None);
+    Ok(CreateChat { session, chat, initial_message, source, working_directories, with_bytes, attached })
 }
 
 /// Disposes a chat; answers `null`.

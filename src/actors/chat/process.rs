@@ -11,8 +11,10 @@ use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
-use super::{ChatActor, ChatMessage, message};
+use super::{ChatActor, ChatMessage, prompt};
 use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::attachments::kind::Inline;
+use crate::projections::fact::MessageOf;
 
 /// A process that was started.
 pub struct Process {
@@ -112,8 +114,40 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let blocks = message::blocks(&message);
-        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks: Vec::new(), attempt: 0 };
+        self.read_then_hand_over(prompt, ctx);
+    }
+
+    /// Resolves the attachments of a prompt, where that takes reading off this thread, and hands it over.
+    fn read_then_hand_over(&mut self, mut prompt: Prompt, ctx: &Context<Self>) {
+        let to = MessageOf::Turn(prompt.turn_id.clone());
+        let chats = self.cell.borrow().fold.attached_to(&to).to_vec();
+        let (files, inline) = (self.shared.attachments.clone(), self.inline());
+        if !prompt::needs_files(&prompt.message) {
+            prompt.blocks = prompt::blocks(&prompt.message, &chats, &files, inline);
+            return self.hand_over(prompt);
+        }
+        let address = ctx.address();
+        tokio::task::spawn_blocking(move || {
+            prompt.blocks = prompt::blocks(&prompt.message, &chats, &files, inline);
+            address.do_send(ChatMessage::Read(Box::new(prompt)));
+        });
+    }
+
+    /// Hands a prompt to the process, unless its turn is over by now.
+    pub(super) fn hand_over(&mut self, prompt: Prompt) {
+        let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == prompt.turn_id);
+        if runs && self.handed.as_ref() == Some(&prompt.turn_id) {
+            self.tell(AgentInput::Prompt(prompt));
+        }
+    }
+
+    /// What may go to the agent inline.
+    fn inline(&self) -> Inline {
+        let provider = &self.core.borrow().fold.state.provider;
+        let images = self.shared.agent(provider).is_some_and(|agent| agent.extras().images);
+        let settings = &self.shared.settings;
+        Inline { images, max_image: settings.max_inline_image, max_text: settings.max_inline_text }
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {

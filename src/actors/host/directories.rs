@@ -2,6 +2,7 @@
 
 use super::Host;
 use crate::actors::command::{Refusal, RefusalKind};
+use crate::attachments::file_path;
 
 impl Host {
     /// The directories of a session: those that it names, in the allowed ones by real path, else the default one.
@@ -30,27 +31,4 @@ impl Host {
         let inside = allowed.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root)));
         if inside { Ok(()) } else { Err(bad(format!("{uri} is outside of the allowed directories"))) }
     }
-}
-
-/// The path that a `file:` URI of this host names.
-pub fn file_path(uri: &str) -> Option<std::path::PathBuf> {
-    let rest = uri.strip_prefix("file://")?;
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    if !path.starts_with('/') {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = tail.get(2..)?;
-    }
-    let text = String::from_utf8(bytes).ok()?;
-    (!text.contains('\0')).then(|| std::path::PathBuf::from(text))
 }

@@ -20,11 +20,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-pub use directories::file_path;
+pub use crate::attachments::file_path;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
 
 use crate::actors::agent::Agent;
+use crate::actors::attaching::Attached;
 use crate::actors::chat::pages;
 use crate::actors::clients::Clients;
 use crate::actors::command::{Refusal, RefusalKind, Reply};
@@ -37,6 +38,7 @@ use crate::actors::router::Hub;
 use crate::actors::session::{SessionMessage, reject_at};
 use crate::actors::shared::Shared;
 use crate::actors::writer::LogWriter;
+use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
 use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
@@ -90,6 +92,26 @@ pub struct CreateChat {
     /// The `source` as it was sent: its kind is read first.
     pub source: Option<serde_json::Value>,
     pub working_directories: Option<Vec<String>>,
+    /// The first message with the bytes that it attaches, where it does.
+    pub with_bytes: Option<Box<RawValue>>,
+    /// What came of its attachments.
+    pub attached: Option<Arc<Attached>>,
+}
+
+impl CreateChat {
+    /// Takes what only the host says, and the bytes, out of the first message.
+    fn lighten(mut self) -> Self {
+        let first = self.initial_message.as_ref();
+        let Some(mut message) = first.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) else {
+            return self;
+        };
+        sent::clean(&mut message);
+        sent::lighten(&mut message);
+        if let Ok(light) = RawValue::from_string(message.to_string()) {
+            self.with_bytes = self.initial_message.replace(light);
+        }
+        self
+    }
 }
 
 /// How long a stop waits for the actors to write down what they hold.
@@ -131,9 +153,11 @@ impl Host {
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let attachments = Attachments::start(settings.attachments.clone(), Arc::clone(&store));
         let shared = Arc::new(Shared {
             settings,
             store,
+            attachments,
             hub,
             writer,
             agents,
@@ -207,6 +231,10 @@ impl Host {
         &self.shared.settings
     }
 
+    pub fn attachments(&self) -> &Attachments {
+        &self.shared.attachments
+    }
+
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
@@ -253,7 +281,13 @@ impl Host {
             alias: Channel::from(channel),
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
+            attached: None,
         };
+        let mut value = value;
+        if let Some(message) = sent::message_of(&mut value) {
+            sent::clean(message);
+            sent::lighten(message);
+        }
         // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
         let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
         match found.kind {
@@ -331,7 +365,8 @@ impl Host {
     pub fn create_chat(&self, caller: &Caller, command: CreateChat, reply: Reply) {
         match self.shared.registry.resolve(&command.session) {
             Ok(Some(found)) if found.kind == ChannelKind::Session => {
-                let message = SessionMessage::CreateChat { caller: caller.clone(), command: Box::new(command), reply };
+                let command = Box::new(command.lighten());
+                let message = SessionMessage::CreateChat { caller: caller.clone(), command, reply };
                 self.to_session(&found, message);
             }
             Ok(_) => reply(Err(no_session(&command.session))),

@@ -29,6 +29,18 @@ pub struct HostSettings {
     pub max_snapshot: usize,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
+    /// The folder that attachments are stored in: an absolute path, since messages name files in it.
+    pub attachments: std::path::PathBuf,
+    /// How long a client may take to hand over the files of one message that only it holds.
+    pub attachment_timeout: Duration,
+    /// Bytes of a file that is fetched from a client.
+    pub max_fetched_attachment: usize,
+    /// Bytes of an image that a model is given inline.
+    pub max_inline_image: usize,
+    /// Bytes of a text that a model is given inline.
+    pub max_inline_text: usize,
+    /// Characters of an attached chat that a model is given.
+    pub max_chat_excerpt: usize,
 }
 
 impl Default for HostSettings {
@@ -49,6 +61,12 @@ impl Default for HostSettings {
             max_sessions: None,
             max_snapshot: 48 << 20,
             max_chat_in_flight: 256 << 10,
+            attachments: "/nowhere/attachments".into(),
+            attachment_timeout: Duration::from_secs(30),
+            max_fetched_attachment: 32 << 20,
+            max_inline_image: 5 << 20,
+            max_inline_text: 64 << 10,
+            max_chat_excerpt: 1_000,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 use serde_json::{Value, json};
 
@@ -51,7 +52,10 @@ impl TestHost {
     }
 
     /// A host over the data in `directory`.
-    pub fn on_disk_with(directory: &std::path::Path, options: Options) -> Self {
+    pub fn on_disk_with(directory: &std::path::Path, mut options: Options) -> Self {
+        if options.settings.attachments == HostSettings::default().attachments {
+            options.settings.attachments = directory.canonicalize().unwrap().join("attachments");
+        }
         Self::start(Arc::new(opened(directory)), options)
     }
 }

@@ -51,6 +51,8 @@ pub struct TestHost {
     others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// Where attachments are, for a host that was told no place for them.
+    _attachments: Option<tempfile::TempDir>,
 }
 
 impl TestHost {
@@ -61,11 +63,16 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        Self::start(Arc::new(opened(directory)), Options::default())
+        Self::on_disk_with(directory, Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
-    pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
+    pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        let is_told = options.settings.attachments != HostSettings::default().attachments;
+        let attachments = (!is_told).then(|| tempfile::tempdir().unwrap());
+        if let Some(directory) = &attachments {
+            options.settings.attachments = directory.path().join("attachments");
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
@@ -95,7 +102,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _attachments: attachments }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
