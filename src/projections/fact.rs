@@ -8,6 +8,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::chat::{Branch, Forked};
+
 /// A fact of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
@@ -23,7 +25,13 @@ pub enum Fact {
     SessionDisposed,
     /// A chat begins with this state.
     #[serde(rename = "host/chatCreated")]
-    ChatCreated { session: String, state: Box<ChatState> },
+    ChatCreated {
+        session: String,
+        state: Box<ChatState>,
+        /// For a fork, the branch that it begins with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fork: Option<Box<Forked>>,
+    },
     /// An agent asked to keep something for its session.
     #[serde(rename = "host/remembered")]
     Remembered { key: String, value: Value },
@@ -36,6 +44,9 @@ pub enum Fact {
     /// What the agent is given for the chats that a message attaches, as they were when it was accepted.
     #[serde(rename = "host/chatsAttached")]
     ChatsAttached { to: MessageOf, chats: Vec<ChatText> },
+    /// The branch that the `chat/truncated` right behind it keeps.
+    #[serde(rename = "host/branch")]
+    Branch { branch: Box<Branch> },
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },

@@ -5,6 +5,8 @@
 
 mod actors;
 mod approvals;
+mod attached_chats;
+mod attachments;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -16,6 +18,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod fetched;
 mod harness;
 mod killed;
 mod mirrors;

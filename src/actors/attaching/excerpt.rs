@@ -9,11 +9,12 @@ use super::permission::may_read;
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::attachments::sent::text;
-use crate::events::ChannelId;
 use crate::events::rows::ChannelKind;
-use crate::projections::FoldFault;
+use crate::events::{ChannelId, ServerSeq};
+use crate::projections::chat::ChatFold;
 use crate::projections::transcript::{self, Spoken};
 use crate::projections::turns;
+use crate::projections::{FoldFault, replay};
 
 /// What came of an attached chat.
 pub struct Excerpt {
@@ -64,7 +65,8 @@ fn read(
     limit: usize,
 ) -> Result<(Option<String>, String), FoldFault> {
     let store = shared.store.as_ref();
-    let mut next = turns::head(store, chat)?;
+    let now = replay::fold::<ChatFold>(store, chat, ServerSeq::MAX, true)?;
+    let mut next = now.map_or(0, |now| now.fold.head());
     let (mut pinned, mut said, mut length) = (None, Vec::new(), 0);
     while next != 0 && length < limit {
         let turn = turns::read(store, chat, next)?;

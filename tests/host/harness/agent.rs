@@ -13,6 +13,7 @@ use scrollback::agents;
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    images: bool,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -25,7 +26,12 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
-        Self { demo: agents::built_in(), heard: Arc::default() }
+        Self { demo: agents::built_in(), images: true, heard: Arc::default() }
+    }
+
+    /// The same, which takes no images.
+    pub fn without_images(self) -> Self {
+        Self { images: false, ..self }
     }
 
     /// How many processes were started.
@@ -81,7 +87,7 @@ impl Agent for RecordingAgent {
     }
 
     fn extras(&self) -> AgentExtras {
-        self.demo.extras()
+        AgentExtras { images: self.images, ..self.demo.extras() }
     }
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
