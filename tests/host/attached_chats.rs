@@ -76,7 +76,7 @@ async fn a_turn_that_runs_or_is_not_there_cannot_be_pinned_and_nothing_is_left_o
     let (mut client, chat, source) = scene(&host).await;
     client.say(&source, "running", "/question go on?").await;
     client.until_type("chat/inputRequested").await;
-    let before = host.host.store().tail();
+    let before = client.subscribe(&chat).await;
     for end in ["running", "nobody's", ""] {
         let sent = with("x", json!([attached("plan", &source, Some(end))]));
         for action in [starts("t", &sent), queues("m", &sent)] {
@@ -86,7 +86,7 @@ async fn a_turn_that_runs_or_is_not_there_cannot_be_pinned_and_nothing_is_left_o
         let params = json!({ "channel": S, "chat": "ahp-chat:/new", "initialMessage": sent });
         assert_eq!(client.refused("createChat", params).await, (-32602, "bad-attachment".into()));
     }
-    assert_eq!(host.host.store().tail(), before);
+    assert_eq!(client.subscribe(&chat).await, before);
     // What runs is not told: the last turn that is complete is pinned.
     let (echoed, _) = client.context(&chat, "t", json!([attached("plan", &source, None)])).await;
     assert_eq!(echoed[0]["endTurn"], "three");

@@ -251,7 +251,7 @@ async fn what_is_refused_after_all_leaves_no_file() {
     other.say(&chat, "first", "/question go on?").await;
     other.until_type("chat/inputRequested").await;
     client.hand_over(&id, b"hello", None).await;
-    assert_eq!(word(&client.echo(seq).await), "turn-in-progress");
+    assert_eq!(word(&client.echo_of("c", seq).await), "turn-in-progress");
     eventually("nothing is left", || scene.files().is_empty()).await;
 }
 

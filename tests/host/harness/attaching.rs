@@ -67,14 +67,10 @@ impl Client {
 
     /// What the host asks next: the id of the request, and the URI that it wants.
     pub async fn asked(&mut self) -> (Value, String) {
-        loop {
-            let message = self.next().await.expect("the socket ended");
-            if message["method"] == json!("resourceRead") {
-                let params = &message["params"];
-                assert_eq!((&params["channel"], &params["encoding"]), (&json!("ahp-root://"), &json!("base64")));
-                return (message["id"].clone(), params["uri"].as_str().unwrap().to_owned());
-            }
-        }
+        let message = self.take(|message| message["method"] == json!("resourceRead")).await;
+        let params = &message["params"];
+        assert_eq!((&params["channel"], &params["encoding"]), (&json!("ahp-root://"), &json!("base64")));
+        (message["id"].clone(), params["uri"].as_str().unwrap().to_owned())
     }
 
     /// Answers what the host asked with a file.
