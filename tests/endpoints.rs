@@ -37,7 +37,7 @@ struct Served {
 #[derive(Clone, Default)]
 struct Options {
     token: Option<&'static str>,
-    attachments: Option<std::path::PathBuf>,
+    data: Option<std::path::PathBuf>,
     metrics_public: bool,
     unsent_limit: Option<usize>,
 }
@@ -48,7 +48,7 @@ impl Served {
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
                 let mut settings = HostSettings::default();
-                settings.attachments = options.attachments.clone().unwrap_or(settings.attachments);
+                settings.data_directory.clone_from(&options.data);
                 let host = Host::start(settings, store, Vec::new(), Clock::system()).unwrap();
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
@@ -409,9 +409,8 @@ fn a_host_without_room_is_alive_and_not_ready_until_there_is_room_again() {
 /// A host with one stored attachment: the file's URI, and the directory that everything is in.
 fn with_an_attachment(token: Option<&'static str>, bytes: &[u8]) -> (Served, String, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let attachments = Some(directory.path().canonicalize().unwrap().join("attachments"));
-    let served =
-        Served::start(Arc::new(MemoryStore::new().unwrap()), Options { token, attachments, ..Options::default() });
+    let data = Some(directory.path().canonicalize().unwrap());
+    let served = Served::start(Arc::new(MemoryStore::new().unwrap()), Options { token, data, ..Options::default() });
     let mut staged = served.host.attachments().stage(ChannelId(7));
     let uri = served.host.attachments().uri(staged.write(bytes).unwrap());
     staged.keep();
@@ -448,8 +447,8 @@ fn only_what_is_stored_is_a_download() {
         format!("file://{}", secret.display()),
         format!("file://{}", link.display()),
         format!("file://{}", folder.display()),
-        format!("file://{}/../7/{name}", stored.parent().unwrap().display()),
-        format!("file://{}/%2e%2e/7/{name}", stored.parent().unwrap().display()),
+        format!("file://{}/../../{name}", stored.parent().unwrap().display()),
+        format!("file://{}/%2e%2e/%2e%2e/secret", stored.parent().unwrap().display()),
         format!("file:///x/attachments/8/{name}"),
         "file:///etc/passwd".to_owned(),
         "https://example.org/attachments/7/0".to_owned(),

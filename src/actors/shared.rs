@@ -15,10 +15,13 @@ use super::writer::LogWriter;
 use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::events::Store;
+use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
 pub struct Shared {
     pub settings: HostSettings,
+    /// Where resources may be.
+    pub roots: Arc<Roots>,
     pub store: Arc<dyn Store>,
     pub attachments: Attachments,
     pub hub: Arc<Hub>,

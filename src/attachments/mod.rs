@@ -13,7 +13,5 @@ mod files;
 pub mod kind;
 pub mod references;
 pub mod sent;
-mod uri;
 
 pub use files::{Attachments, FileRef, Staged};
-pub use uri::{file_path, file_uri};

@@ -64,10 +64,15 @@ pub fn needs_work(message: &Message) -> bool {
         MessageAttachment::EmbeddedResource(_) | MessageAttachment::Chat(_) => true,
         MessageAttachment::Resource(resource) => {
             let is_tagged = resource.meta.as_ref().is_some_and(|meta| meta.contains_key(SNAPSHOT));
-            is_tagged || resource.uri.starts_with(FILE)
+            is_tagged || is_file(&resource.uri)
         }
         _ => false,
     })
+}
+
+/// Whether a URI names a file, on whatever machine.
+pub fn is_file(uri: &str) -> bool {
+    uri.get(..FILE.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(FILE))
 }
 
 /// Whether it names a folder of the client's, which cannot be fetched.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
-use crate::attachments::file_uri;
 use crate::config::{Config, DurabilityWord};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
+use crate::resources::uri::file_uri;
 
 /// What the host is told.
 pub fn host(config: &Config) -> HostSettings {
@@ -19,6 +19,7 @@ pub fn host(config: &Config) -> HostSettings {
         },
         default_directory: file_uri(&real(&config.default_directory)),
         allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
+        data_directory: Some(real(&config.data)),
         default_agent: config.default_agent.clone(),
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
@@ -30,7 +31,6 @@ pub fn host(config: &Config) -> HostSettings {
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,
-        attachments: real(&config.data).join("attachments"),
         attachment_timeout: config.attachment_timeout,
         max_fetched_attachment: config.max_fetched_attachment,
         max_inline_image: config.max_inline_image,
@@ -56,6 +56,8 @@ pub fn protocol(config: &Config) -> ProtocolSettings {
         pong_timeout: config.ping_timeout,
         close_timeout: config.close_timeout,
         replay_limit: config.replay_limit,
+        max_completions: config.max_completions,
+        completion_time: config.completion_time,
     }
 }
 
@@ -86,7 +88,7 @@ mod tests {
             host_name: String::new(),
             default_directory: String::new(),
             allowed_directories: Vec::new(),
-            attachments: PathBuf::new(),
+            data_directory: None,
             ..settings
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));

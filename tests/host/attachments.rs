@@ -300,7 +300,7 @@ async fn a_disk_that_takes_no_file_leaves_the_attachment_as_it_was_sent() {
     let directory = tempfile::tempdir().unwrap();
     let blocked = directory.path().join("a file where the folder should be");
     fs::write(&blocked, "").unwrap();
-    let settings = HostSettings { attachments: blocked.join("attachments"), ..HostSettings::default() };
+    let settings = HostSettings { data_directory: Some(blocked), ..HostSettings::default() };
     let host = TestHost::with(Options { settings, ..Options::default() });
     let (mut client, chat) = in_chat(&host).await;
     let sent = json!([embedded("note", "text/plain", b"hello"), embedded("pdf", "application/pdf", b"x")]);
@@ -313,8 +313,9 @@ async fn a_disk_that_takes_no_file_leaves_the_attachment_as_it_was_sent() {
 #[tokio::test]
 async fn the_file_is_on_disk_before_the_message_and_goes_again_with_one_that_is_lost() {
     let directory = tempfile::tempdir().unwrap();
-    let attachments = directory.path().canonicalize().unwrap().join("attachments");
-    let settings = HostSettings { attachments: attachments.clone(), ..HostSettings::default() };
+    let data = directory.path().canonicalize().unwrap();
+    let attachments = data.join("attachments");
+    let settings = HostSettings { data_directory: Some(data), ..HostSettings::default() };
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
     let host = TestHost::start(Arc::new(store), Options { settings, ..Options::default() });

@@ -23,8 +23,9 @@ struct Scene {
 impl Scene {
     fn with(settings: HostSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let attachments = directory.path().canonicalize().unwrap().join("attachments");
-        let settings = HostSettings { attachments: attachments.clone(), ..settings };
+        let data = directory.path().canonicalize().unwrap();
+        let attachments = data.join("attachments");
+        let settings = HostSettings { data_directory: Some(data), ..settings };
         let host = TestHost::with(Options { settings, ..Options::default() });
         Self { host, attachments, _directory: directory }
     }

@@ -16,8 +16,9 @@ use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::attachments::kind::{self, Inline};
 use crate::attachments::sent::{self, text};
-use crate::attachments::{FileRef, Staged, file_path};
+use crate::attachments::{FileRef, Staged};
 use crate::projections::fact::ChatText;
+use crate::resources::uri::file_path;
 
 /// What is to be done with an attachment, by its place in the message.
 enum Item {
@@ -91,7 +92,7 @@ impl Work {
 
     fn look_at_resource(&mut self, at: usize, attachment: &Map<String, Value>) {
         let uri = text(attachment, "uri").unwrap_or_default();
-        if !uri.starts_with("file:") {
+        if !sent::is_file(uri) {
             return;
         }
         if let Some(file) = FileRef::of_uri(uri).filter(|file| self.files.take(*file)) {
@@ -241,7 +242,7 @@ fn bytes_of(file: &ResourceReadResult) -> Result<Vec<u8>, String> {
 
 /// Whether this host has what the URI names. What it may not look at it has.
 fn is_here(uri: &str) -> bool {
-    let Some(path) = file_path(uri) else { return false };
+    let Ok(path) = file_path(uri) else { return false };
     let gone = |kind: ErrorKind| {
         matches!(
             kind,

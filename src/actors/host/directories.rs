@@ -2,7 +2,7 @@
 
 use super::Host;
 use crate::actors::command::{Refusal, RefusalKind};
-use crate::attachments::file_path;
+use crate::resources::uri::file_path;
 
 impl Host {
     /// The directories of a session: those that it names, in the allowed ones by real path, else the default one.
@@ -22,7 +22,7 @@ impl Host {
 
     fn check_directory(&self, uri: &str) -> Result<(), Refusal> {
         let bad = |text: String| Refusal::new(RefusalKind::NotPermitted, "bad-directory", text);
-        let path = file_path(uri).ok_or_else(|| bad(format!("{uri} is not a file: URI of this host")))?;
+        let path = file_path(uri).map_err(|_| bad(format!("{uri} is not a file: URI of this host")))?;
         let real = path.canonicalize().map_err(|e| bad(format!("{uri}: {e}")))?;
         if !real.is_dir() {
             return Err(bad(format!("{uri} is not a directory")));

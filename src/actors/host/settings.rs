@@ -13,6 +13,9 @@ pub struct HostSettings {
     pub default_directory: String,
     /// Directories that sessions may work in, by real path.
     pub allowed_directories: Vec<std::path::PathBuf>,
+    /// The host's own data directory, which no client reaches; by real path, since messages name attachments in it. Without
+    /// one no attachment can be stored.
+    pub data_directory: Option<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
     pub idle_timeout: Duration,
@@ -29,8 +32,6 @@ pub struct HostSettings {
     pub max_snapshot: usize,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
-    /// The folder that attachments are stored in: an absolute path, since messages name files in it.
-    pub attachments: std::path::PathBuf,
     /// How long a client may take to hand over the files of one message that only it holds.
     pub attachment_timeout: Duration,
     /// Bytes of a file that is fetched from a client.
@@ -50,6 +51,7 @@ impl Default for HostSettings {
             durability: Durability::Commit,
             default_directory: "file:///".into(),
             allowed_directories: vec!["/".into()],
+            data_directory: None,
             default_agent: None,
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
@@ -61,7 +63,6 @@ impl Default for HostSettings {
             max_sessions: None,
             max_snapshot: 48 << 20,
             max_chat_in_flight: 256 << 10,
-            attachments: "/nowhere/attachments".into(),
             attachment_timeout: Duration::from_secs(30),
             max_fetched_attachment: 32 << 20,
             max_inline_image: 5 << 20,

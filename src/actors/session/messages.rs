@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
+use super::looking::{self, OnLook};
 use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
@@ -63,6 +64,11 @@ pub enum SessionMessage {
         cursor: Option<String>,
         window: Option<Window>,
         reply: Reply,
+    },
+    /// What a chat is in, for who writes a message to it.
+    Look {
+        chat: Channel,
+        then: OnLook,
     },
     /// A client is gone from this session: its entry goes after the grace time.
     ClientLeft {
@@ -130,6 +136,7 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -151,6 +158,7 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -170,6 +178,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
+        SessionMessage::Look { chat, then } => looking::look(core, &chat, then),
         _ => {}
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 use serde_json::{Value, json};
 
@@ -53,9 +52,7 @@ impl TestHost {
 
     /// A host over the data in `directory`.
     pub fn on_disk_with(directory: &std::path::Path, mut options: Options) -> Self {
-        if options.settings.attachments == HostSettings::default().attachments {
-            options.settings.attachments = directory.canonicalize().unwrap().join("attachments");
-        }
+        options.settings.data_directory.get_or_insert_with(|| directory.canonicalize().unwrap());
         Self::start(Arc::new(opened(directory)), options)
     }
 }

@@ -51,8 +51,8 @@ pub struct TestHost {
     others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Where attachments are, for a host that was told no place for them.
-    _attachments: Option<tempfile::TempDir>,
+    /// For attachments, where the host was told no data directory.
+    _data: Option<tempfile::TempDir>,
 }
 
 impl TestHost {
@@ -68,10 +68,9 @@ impl TestHost {
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
     pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
-        let is_told = options.settings.attachments != HostSettings::default().attachments;
-        let attachments = (!is_told).then(|| tempfile::tempdir().unwrap());
-        if let Some(directory) = &attachments {
-            options.settings.attachments = directory.path().join("attachments");
+        let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
+        if let Some(directory) = &data {
+            options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -102,7 +101,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _attachments: attachments }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
