@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use scrollback::actors::agent::AgentExtras;
 use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
@@ -132,7 +133,8 @@ async fn the_limits_of_what_goes_inline_are_five_mebibytes_and_sixty_four_kibiby
 
 #[tokio::test]
 async fn an_agent_that_takes_no_images_gets_paths() {
-    let agent = crate::harness::RecordingAgent::new().without_images();
+    let extras = AgentExtras { images: false, ..AgentExtras::default() };
+    let agent = crate::harness::RecordingAgent::new().with_extras(extras);
     let host = TestHost::with(Options { agents: vec![Arc::new(agent)], ..Options::default() });
     let (mut client, chat) = in_chat(&host).await;
     let sent = with("look", json!([embedded("x", "image/png", PNG)]));

@@ -12,8 +12,10 @@ mod message;
 pub mod pages;
 mod process;
 mod prompt;
+pub mod queue;
 pub mod said;
 mod text;
+pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +27,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use serde_json::Value;
 
-use super::agent::{AgentEvent, Prompt};
+use super::agent::{AgentEvent, AgentInput};
 use super::attaching::Attached;
 use super::command::Reply;
 use super::connection::{Caller, Window};
@@ -35,11 +37,13 @@ use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_ch
 use super::shared::Shared;
 use super::writer::{Lost, Place};
 use crate::projections::action::Action;
+use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
 pub use decide::{Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use waiting::list_paused;
 
 use decide::{Effect, Verdict, View};
 use process::Process;
@@ -68,8 +72,8 @@ pub enum ChatMessage {
         /// What came of its attachments.
         attached: Option<Arc<Attached>>,
     },
-    /// A prompt whose attachments were read.
-    Read(Box<Prompt>),
+    /// A message for the agent whose attachments were read.
+    Read(Box<AgentInput>),
     /// A batch of this chat is on disk.
     Durable {
         weight: usize,
@@ -315,7 +319,16 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             recording.session_action(Action::host(action), Some(cell.id), false);
         }
-        Entry::Fact(fact) => recording.chat_fact(cell, &fact),
+        Entry::Pause(paused) => {
+            recording.mirror(cell, false);
+            waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
+        }
+        Entry::Fact(fact) => {
+            if matches!(fact, Fact::SteeringHanded { .. }) {
+                cell.takes_steering = None;
+            }
+            recording.chat_fact(cell, &fact);
+        }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
     }
 }
@@ -368,7 +381,7 @@ impl Handler<ChatMessage> for ChatActor {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
             ChatMessage::Begin { message, principal, attached } => self.begin(message, principal, attached, ctx),
-            ChatMessage::Read(prompt) => self.hand_over(*prompt),
+            ChatMessage::Read(input) => self.hand_over(*input),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
                 self.cell.borrow_mut().durable(ended, used);

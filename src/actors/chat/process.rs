@@ -11,9 +11,8 @@ use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
-use super::{ChatActor, ChatMessage, prompt};
+use super::{ChatActor, ChatMessage};
 use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
-use crate::attachments::kind::Inline;
 use crate::projections::fact::MessageOf;
 
 /// A process that was started.
@@ -87,6 +86,7 @@ impl ChatActor {
             Effect::Answer { request_id, response, answers } => {
                 self.tell(AgentInput::Answer { request_id, response, answers });
             }
+            Effect::Steer { turn_id, id } => self.steer(turn_id, &id, ctx),
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
@@ -115,39 +115,24 @@ impl ChatActor {
         }
         self.handed = Some(turn_id.to_owned());
         let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks: Vec::new(), attempt: 0 };
-        self.read_then_hand_over(prompt, ctx);
+        self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
     }
 
-    /// Resolves the attachments of a prompt, where that takes reading off this thread, and hands it over.
-    fn read_then_hand_over(&mut self, mut prompt: Prompt, ctx: &Context<Self>) {
-        let to = MessageOf::Turn(prompt.turn_id.clone());
-        let chats = self.cell.borrow().fold.attached_to(&to).to_vec();
-        let (files, inline) = (self.shared.attachments.clone(), self.inline());
-        if !prompt::needs_files(&prompt.message) {
-            prompt.blocks = prompt::blocks(&prompt.message, &chats, &files, inline);
-            return self.hand_over(prompt);
+    /// Hands a steering message to the agent, unless the turn ended meanwhile: then it waits again.
+    fn steer(&mut self, turn_id: String, id: &str, ctx: &mut Context<Self>) {
+        if self.handed.as_deref() != Some(&turn_id) {
+            return;
         }
-        let address = ctx.address();
-        tokio::task::spawn_blocking(move || {
-            prompt.blocks = prompt::blocks(&prompt.message, &chats, &files, inline);
-            address.do_send(ChatMessage::Read(Box::new(prompt)));
-        });
-    }
-
-    /// Hands a prompt to the process, unless its turn is over by now.
-    pub(super) fn hand_over(&mut self, prompt: Prompt) {
-        let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == prompt.turn_id);
-        if runs && self.handed.as_ref() == Some(&prompt.turn_id) {
-            self.tell(AgentInput::Prompt(prompt));
+        let message = {
+            let cell = self.cell.borrow();
+            let runs = cell.fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
+            let handed = cell.fold.handed.iter().find(|handed| runs && handed.id == id);
+            handed.map(|handed| handed.message.clone())
+        };
+        if let Some(message) = message {
+            let steer = AgentInput::Steer { turn_id, id: id.to_owned(), message, blocks: Vec::new() };
+            self.resolve(MessageOf::Pending(id.to_owned()), steer, ctx);
         }
-    }
-
-    /// What may go to the agent inline.
-    fn inline(&self) -> Inline {
-        let provider = &self.core.borrow().fold.state.provider;
-        let images = self.shared.agent(provider).is_some_and(|agent| agent.extras().images);
-        let settings = &self.shared.settings;
-        Inline { images, max_image: settings.max_inline_image, max_text: settings.max_inline_text }
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {
@@ -178,7 +163,7 @@ impl ChatActor {
         true
     }
 
-    fn tell(&mut self, input: AgentInput) {
+    pub(super) fn tell(&mut self, input: AgentInput) {
         if let Some(process) = &mut self.process {
             process.handle.send(input);
         }
@@ -194,6 +179,9 @@ impl ChatActor {
         if let Some(mut process) = self.process.take() {
             process.handle.send(AgentInput::Close);
             self.shared.processes.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Ok(mut cell) = self.cell.try_borrow_mut() {
+            cell.takes_steering = None;
         }
         self.handed = None;
     }

@@ -3,18 +3,65 @@
 //! How each goes was decided when the message was accepted, and is in its `_meta`. Files are read when the turn is handed over,
 //! off the session's thread; one that cannot be read goes by its path.
 
+use actix::{AsyncContext, Context};
 use ahp_types::state::{Message, MessageAttachment, MessageEmbeddedResourceAttachment, MessageResourceAttachment};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::actors::agent::PromptBlock;
+use super::{ChatActor, ChatMessage};
+use crate::actors::agent::{AgentInput, Prompt, PromptBlock};
 use crate::attachments::kind::{self, Inline, SentAs};
 use crate::attachments::sent::SENT_AS;
 use crate::attachments::{Attachments, FileRef};
-use crate::projections::fact::ChatText;
+use crate::projections::fact::{ChatText, MessageOf};
+
+impl ChatActor {
+    /// Resolves the attachments of a message for the agent, off this thread where files are to be read, and hands it over.
+    pub(super) fn resolve(&mut self, of: MessageOf, input: AgentInput, ctx: &Context<Self>) {
+        let chats = self.cell.borrow().fold.attached_to(&of).to_vec();
+        let (files, inline) = (self.shared.attachments.clone(), self.inline());
+        if !needs_files(&input) {
+            return self.hand_over(with_blocks(input, &chats, &files, inline));
+        }
+        let address = ctx.address();
+        tokio::task::spawn_blocking(move || {
+            let input = with_blocks(input, &chats, &files, inline);
+            address.do_send(ChatMessage::Read(Box::new(input)));
+        });
+    }
+
+    /// Hands a message to the process, unless its turn is over by now.
+    pub(super) fn hand_over(&mut self, input: AgentInput) {
+        let (AgentInput::Prompt(Prompt { turn_id, .. }) | AgentInput::Steer { turn_id, .. }) = &input else { return };
+        let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == *turn_id);
+        if runs && self.handed.as_ref() == Some(turn_id) {
+            self.tell(input);
+        }
+    }
+
+    /// What may go to the agent inline.
+    fn inline(&self) -> Inline {
+        let provider = &self.core.borrow().fold.state.provider;
+        let images = self.shared.agent(provider).is_some_and(|agent| agent.extras().images);
+        let settings = &self.shared.settings;
+        Inline { images, max_image: settings.max_inline_image, max_text: settings.max_inline_text }
+    }
+}
+
+/// The same, with its message's blocks.
+fn with_blocks(mut input: AgentInput, chats: &[ChatText], files: &Attachments, inline: Inline) -> AgentInput {
+    match &mut input {
+        AgentInput::Prompt(Prompt { message, blocks, .. }) | AgentInput::Steer { message, blocks, .. } => {
+            *blocks = blocks_of(message, chats, files, inline);
+        }
+        _ => {}
+    }
+    input
+}
 
 /// Whether stored files have to be read for it.
-pub fn needs_files(message: &Message) -> bool {
+fn needs_files(input: &AgentInput) -> bool {
+    let (AgentInput::Prompt(Prompt { message, .. }) | AgentInput::Steer { message, .. }) = input else { return false };
     message.attachments.iter().flatten().any(|attachment| match attachment {
         MessageAttachment::Resource(resource) => is_inline(resource),
         MessageAttachment::EmbeddedResource(_) => true,
@@ -23,7 +70,7 @@ pub fn needs_files(message: &Message) -> bool {
 }
 
 /// The blocks of a message; `chats` is what stands for the chats that it attaches. Blocks where [`needs_files`].
-pub fn blocks(message: &Message, chats: &[ChatText], files: &Attachments, inline: Inline) -> Vec<PromptBlock> {
+fn blocks_of(message: &Message, chats: &[ChatText], files: &Attachments, inline: Inline) -> Vec<PromptBlock> {
     let text = PromptBlock::Text { text: message.text.clone() };
     let attachments = message.attachments.iter().flatten().enumerate();
     let blocks = attachments.filter_map(|(at, attachment)| match attachment {
