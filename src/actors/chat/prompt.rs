@@ -48,11 +48,11 @@ impl ChatActor {
     }
 }
 
-/// The same, with its message's blocks.
+/// The same, with its message's blocks behind those that it has.
 fn with_blocks(mut input: AgentInput, chats: &[ChatText], files: &Attachments, inline: Inline) -> AgentInput {
     match &mut input {
         AgentInput::Prompt(Prompt { message, blocks, .. }) | AgentInput::Steer { message, blocks, .. } => {
-            *blocks = blocks_of(message, chats, files, inline);
+            blocks.extend(blocks_of(message, chats, files, inline));
         }
         _ => {}
     }

@@ -87,7 +87,7 @@ impl SessionActor {
         reply: Reply,
         ctx: &mut Context<Self>,
     ) -> Option<(Box<CreateChat>, Reply)> {
-        if command.attached.is_some() || !self.is_accepted_with_attachments(&core.borrow(), &command) {
+        if command.attached.is_some() || !self.is_accepted_with_attachments(core, &command) {
             return Some((command, reply));
         }
         let whole = command.with_bytes.as_ref().or(command.initial_message.as_ref());
@@ -113,10 +113,14 @@ impl SessionActor {
     }
 
     /// Whether a chat would be made, with a first message that has attachments to be worked on.
-    fn is_accepted_with_attachments(&self, core: &SessionCore, command: &CreateChat) -> bool {
+    fn is_accepted_with_attachments(&mut self, core: &Core, command: &CreateChat) -> bool {
         let Some(message) = &command.initial_message else { return false };
-        let is_own_default = core.fold.state.default_chat.as_deref() == Some(command.chat.as_str());
-        if is_own_default && command.source.is_none() || self.check_new_chat(core, command).is_err() {
+        let is_own_default = core.borrow().fold.state.default_chat.as_deref() == Some(command.chat.as_str());
+        if is_own_default && command.source.is_none() || self.check_new_chat(&core.borrow(), command).is_err() {
+            return false;
+        }
+        let source = command.source.as_ref();
+        if source.is_some_and(|source| self.beginning(core, &command.chat, source).is_err()) {
             return false;
         }
         let parsed = chat::parse_message(message.get(), self.shared.settings.max_message_text);
