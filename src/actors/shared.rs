@@ -13,6 +13,7 @@ use super::root::RootActor;
 use super::router::Hub;
 use super::visuals::Links;
 use super::writer::LogWriter;
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::events::{ServerSeq, Store};
 use crate::resources::Roots;
@@ -23,6 +24,7 @@ pub struct Shared {
     /// Where resources may be.
     pub roots: Arc<Roots>,
     pub store: Arc<dyn Store>,
+    pub attachments: Attachments,
     pub hub: Arc<Hub>,
     pub writer: LogWriter,
     pub agents: Vec<Arc<dyn Agent>>,

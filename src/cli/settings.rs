@@ -36,6 +36,11 @@ pub fn host(config: &Config) -> HostSettings {
         public_url: config.public_url.clone(),
         max_visual: config.max_visual,
         max_visuals_in_chat: config.max_visuals_in_chat,
+        attachment_timeout: config.attachment_timeout,
+        max_fetched_attachment: config.max_fetched_attachment,
+        max_inline_image: config.max_inline_image,
+        max_inline_text: config.max_inline_text,
+        max_chat_excerpt: config.max_chat_excerpt,
     }
 }
 

@@ -103,7 +103,7 @@ impl Task {
                 AgentInput::VisualPublished { request_id, outcome } => desk.published(&request_id, outcome),
                 AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
-                AgentInput::Steer { turn_id: id, id: message_id, message } if id == turn_id => {
+                AgentInput::Steer { turn_id: id, id: message_id, message, .. } if id == turn_id => {
                     desk.steer(message_id, message.text);
                 }
                 AgentInput::Steer { .. } | AgentInput::ClientToolDone { .. } => {}
