@@ -5,6 +5,7 @@
 //! no clock, no I/O, and an event that does not fit changes nothing.
 
 pub mod action;
+pub mod canvas;
 pub mod catalogue;
 pub mod chat;
 pub mod fact;
@@ -16,8 +17,10 @@ pub mod replay;
 pub mod root;
 pub mod session;
 pub mod summary;
+pub mod transcript;
 pub mod turns;
 pub mod verify;
+pub mod visual;
 
 use crate::events::LogFault;
 

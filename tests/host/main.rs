@@ -5,6 +5,8 @@
 
 mod actors;
 mod approvals;
+mod attached_chats;
+mod attachments;
 mod cases;
 mod chats;
 mod client_tools;
@@ -19,6 +21,7 @@ mod directories;
 mod disk;
 mod drafts;
 mod durability;
+mod fetched;
 mod forks;
 mod harness;
 mod killed;
@@ -38,5 +41,6 @@ mod slow;
 mod steering;
 mod summaries;
 mod turns;
+mod visuals;
 mod vscode;
 mod windows;

@@ -7,12 +7,13 @@ use actix::Message;
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
-use crate::actors::connection::{Caller, Window};
+use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::moves::{Accepted, Arrival, MoveChat};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
+use crate::actors::visuals::VisualCommand;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
@@ -88,6 +89,13 @@ pub enum SessionMessage {
     NotArrived {
         number: u64,
     },
+    /// Something is asked of a chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        chat: Channel,
+        command: VisualCommand,
+        reply: Reply,
+    },
     FetchTurns {
         caller: Caller,
         chat: Channel,
@@ -161,9 +169,23 @@ impl SessionMessage {
             | SessionMessage::FetchTurns { chat, .. }
             | SessionMessage::Look { chat, .. }
             | SessionMessage::Command { chat, .. }
+            | SessionMessage::Visual { chat, .. }
             | SessionMessage::Recover { chat }
             | SessionMessage::Panic { chat } => Some(chat),
             SessionMessage::MoveChat(command) => Some(&command.chat),
+            _ => None,
+        }
+    }
+
+    /// The connection among whose messages this one keeps its place.
+    pub fn in_order_of(&self) -> Option<ConnectionId> {
+        match self {
+            SessionMessage::Dispatch { client, .. } => Some(client.caller.connection.id),
+            SessionMessage::CreateChat { caller, .. }
+            | SessionMessage::DisposeChat { caller, .. }
+            | SessionMessage::DisposeSession { caller, .. }
+            | SessionMessage::Command { caller, .. } => Some(caller.connection.id),
+            SessionMessage::MoveChat(command) => Some(command.caller.connection.id),
             _ => None,
         }
     }
@@ -182,6 +204,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
@@ -207,6 +230,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
@@ -229,6 +253,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
             refuse(core, unknown(), reply);
         }
         SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::Visual { chat, reply, .. }
         | SessionMessage::FetchTurns { chat, reply, .. }
         | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);

@@ -49,6 +49,11 @@ impl SessionActor {
         if let Err(refusal) = may_move(&core.borrow().fold.state, &chat, &to) {
             return refuse(&core.borrow(), refusal, reply);
         }
+        let goes_away = !matches!(&to, MoveTo::Session { id, .. } if *id == self.id);
+        if goes_away && self.is_attaching() {
+            let text = "the attachments of a message are being worked on: try again";
+            return refuse(&core.borrow(), Refusal::new(RefusalKind::Unavailable, "busy", text), reply);
+        }
         let (destination, after) = match to {
             MoveTo::Session { id, after, .. } if id == self.id => {
                 return self.reorder(core, &caller, &chat, after.as_deref(), reply, ctx);
