@@ -5,6 +5,7 @@
 
 mod actors;
 mod approvals;
+mod batches;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
