@@ -59,9 +59,7 @@ async fn an_ending_and_all_that_it_entails_is_one_batch() {
     client.cancel(&chat, "t").await;
     client.until_type("session/metaChanged").await;
     let batch = batch_of(&host, "chat/turnCancelled");
-    for entailed in
-        ["chat/activityChanged", "session/inputNeededRemoved", "session/metaChanged", "session/chatAdded"]
-    {
+    for entailed in ["chat/activityChanged", "session/inputNeededRemoved", "session/metaChanged", "session/chatAdded"] {
         assert!(batch.iter().any(|kind| kind == entailed), "{entailed} is not in {batch:?}");
     }
 }

@@ -251,7 +251,7 @@ async fn the_root_says_of_each_agent_what_ahp_has_no_field_for() {
     assert_eq!(agents, ["demo"]);
     let extras = scrollback::agents::built_in().extras();
     assert_eq!(said["demo"], json!(extras));
-    for can in ["steering", "rewind", "compaction", "resume", "images"] {
+    for can in ["steering", "rewind", "compact", "resume", "images"] {
         assert!(said["demo"].get(can).is_some(), "{can} is not said: {said}");
     }
 }
