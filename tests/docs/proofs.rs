@@ -23,6 +23,30 @@ const FEATURES: [(&str, usize); 14] = [
     ("O", 3),
 ];
 
+/// The reports of what went wrong elsewhere, row by row.
+const REPORTS: [&str; 20] = [
+    "microsoft/vscode #332087, microsoft/agent-host-protocol PR 433",
+    "microsoft/vscode #336466",
+    "microsoft/vscode #336305",
+    "microsoft/vscode #326450",
+    "microsoft/vscode #317839",
+    "microsoft/vscode PR 329861",
+    "microsoft/vscode #332073, #331595, #333931",
+    "microsoft/vscode #327362",
+    "microsoft/vscode #333177, #333178",
+    "microsoft/vscode #328590",
+    "microsoft/vscode #330514",
+    "microsoft/vscode #322790, #313360, #329796, #308080",
+    "microsoft/vscode #333176",
+    "microsoft/vscode #329421",
+    "openai/codex #47124",
+    "openclaw/openclaw #76931, hachej/boring-ui #1338, receptron/mulmoterminal #1377",
+    "SkillfulAgents/SuperAgent PR 749",
+    "damianvtran/local-operator PR 505",
+    "anomalyco/opencode #13947, #25657, #19584",
+    "zed-industries/zed #28676",
+];
+
 /// A row of either page: what it is about, the tests that show it, and all of its text.
 struct Row {
     name: String,
@@ -59,6 +83,13 @@ fn every_feature_has_its_row_in_order() {
     let missing: Vec<_> = wanted.iter().filter(|number| !rows.contains(number)).collect();
     assert!(missing.is_empty(), "features without a row: {missing:?}");
     assert_eq!(rows, wanted, "the rows and their order");
+}
+
+#[test]
+fn every_report_has_its_row_in_order() {
+    let rows: Vec<String> = cases().into_iter().map(|row| row.name).collect();
+    let references: Vec<&str> = rows.iter().map(|row| row.split(": ").next().unwrap()).collect();
+    assert_eq!(references, REPORTS, "the rows and their order");
 }
 
 #[test]
