@@ -30,5 +30,6 @@ mod sessions;
 mod slow;
 mod summaries;
 mod turns;
+mod verify;
 mod vscode;
 mod windows;
