@@ -48,7 +48,7 @@ fn read(file: &Path, prefix: &str, found: &mut BTreeSet<String>) {
         if code.is_empty() || code.starts_with("//") {
             continue;
         }
-        let of = attributes.drain(..).collect::<Vec<_>>();
+        let of = std::mem::take(&mut attributes);
         if open.last().is_some_and(|(_, end)| end == line) {
             open.pop();
             continue;
