@@ -94,8 +94,21 @@ pub struct ProcessStart {
     pub conversation: Arc<dyn Conversation>,
     /// The agent's own id of the conversation to go on with; `None` starts a new one.
     pub resume: Option<String>,
+    /// Where in `resume` to go on, after a rewind, or for a fork, which goes on under an id of its own.
+    pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+}
+
+/// An earlier point of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackTo {
+    /// The turn that is the last one then.
+    pub turn_id: String,
+    /// Its end in the agent's own words: see [`AgentEvent::RewindPoint`].
+    pub point: String,
+    /// Whether the conversation belongs to another chat, which goes on with it.
+    pub is_fork: bool,
 }
 
 /// A chat's finished turns as its agent may read them.
@@ -152,7 +165,8 @@ pub enum AgentInput {
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
     /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
     /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
-    Steer { turn_id: String, id: String, message: Message },
+    /// `blocks` is the message with its attachments resolved, as in a [`Prompt`].
+    Steer { turn_id: String, id: String, message: Message, blocks: Vec<PromptBlock> },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
     /// What a client's tool answered.

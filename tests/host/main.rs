@@ -6,6 +6,8 @@
 mod actors;
 mod approvals;
 mod batches;
+mod attached_chats;
+mod attachments;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -18,6 +20,8 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod fetched;
+mod forks;
 mod harness;
 mod killed;
 mod mirrors;
@@ -27,6 +31,7 @@ mod queue;
 mod refusals;
 mod replay;
 mod resources;
+mod rewinds;
 mod samples;
 mod sessions;
 mod slow;

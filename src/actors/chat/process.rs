@@ -11,8 +11,13 @@ use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
-use super::{ChatActor, ChatMessage, message};
-use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+use super::{ChatActor, ChatMessage};
+use crate::actors::agent::{
+    AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
+};
+use crate::projections::chat::Point;
+use crate::projections::fact::MessageOf;
+use crate::projections::turns;
 
 /// A process that was started.
 pub struct Process {
@@ -85,7 +90,11 @@ impl ChatActor {
             Effect::Answer { request_id, response, answers } => {
                 self.tell(AgentInput::Answer { request_id, response, answers });
             }
-            Effect::Steer { turn_id, id } => self.steer(turn_id, &id),
+            Effect::EndProcess => {
+                self.end_process();
+                self.end_background_work(ctx);
+            }
+            Effect::Steer { turn_id, id } => self.steer(turn_id, &id, ctx),
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
@@ -113,12 +122,19 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let blocks = message::blocks(&message);
-        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+        // What a side chat is told of the other one stands first.
+        let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
+        let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
+        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 };
+        self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
+    }
+
+    fn is_first_turn(&self) -> bool {
+        self.cell.borrow().fold.ordinal() == 0
     }
 
     /// Hands a steering message to the agent, unless the turn ended meanwhile: then it waits again.
-    fn steer(&mut self, turn_id: String, id: &str) {
+    fn steer(&mut self, turn_id: String, id: &str, ctx: &mut Context<Self>) {
         if self.handed.as_deref() != Some(&turn_id) {
             return;
         }
@@ -129,7 +145,8 @@ impl ChatActor {
             handed.map(|handed| handed.message.clone())
         };
         if let Some(message) = message {
-            self.tell(AgentInput::Steer { turn_id, id: id.to_owned(), message });
+            let steer = AgentInput::Steer { turn_id, id: id.to_owned(), message, blocks: Vec::new() };
+            self.resolve(MessageOf::Pending(id.to_owned()), steer, ctx);
         }
     }
 
@@ -148,7 +165,15 @@ impl ChatActor {
                 chat: cell.id,
                 head: cell.fold.head(),
             }),
-            resume: cell.fold.conversation.clone(),
+            resume: match &cell.fold.back_to {
+                Some(point) => point.conversation.clone(),
+                None => cell.fold.conversation.clone(),
+            },
+            back_to: cell.fold.back_to.clone().map(|Point { turn_id, point, .. }| BackTo {
+                turn_id,
+                point,
+                is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
+            }),
             memory: core.fold.memory.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);
@@ -161,7 +186,7 @@ impl ChatActor {
         true
     }
 
-    fn tell(&mut self, input: AgentInput) {
+    pub(super) fn tell(&mut self, input: AgentInput) {
         if let Some(process) = &mut self.process {
             process.handle.send(input);
         }

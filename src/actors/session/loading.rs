@@ -94,6 +94,7 @@ impl SessionActor {
                 let core = Rc::new(RefCell::new(core));
                 self.expect_clients(&core, ctx);
                 self.core = Some(core);
+                self.shared.attachments.sweep(self.id);
                 // A disk that took nothing a moment ago is not asked again at once.
                 match std::mem::take(&mut self.was_lost) {
                     true => drop(ctx.run_later(RETRY, |actor, _| actor.wake_running())),
@@ -170,7 +171,7 @@ impl SessionActor {
         Some(ChatActor::new(Rc::clone(core), cell).start())
     }
 
-    fn read_chat(&self, chat: &Channel) -> Result<Option<ChatCell>, FoldFault> {
+    pub(super) fn read_chat(&self, chat: &Channel) -> Result<Option<ChatCell>, FoldFault> {
         let store = self.shared.store.as_ref();
         let Some(row) = channels::channel(store, chat.as_str())?.filter(|row| row.kind == ChannelKind::Chat) else {
             return Ok(None);

@@ -6,8 +6,8 @@ use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
-use crate::actors::command::{Refusal, RefusalKind, Reply};
-use crate::actors::connection::{Caller, Window};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
+use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::rejection::{Code, Rejection};
@@ -65,6 +65,13 @@ pub enum SessionMessage {
         window: Option<Window>,
         reply: Reply,
     },
+    /// A command of the extensions for one chat.
+    Command {
+        caller: Caller,
+        chat: Channel,
+        command: ChatCommand,
+        reply: Reply,
+    },
     /// What a chat is in, for who writes a message to it.
     Look {
         chat: Channel,
@@ -110,6 +117,18 @@ impl SessionMessage {
         )
     }
 
+    /// The connection among whose messages this one keeps its place.
+    pub fn in_order_of(&self) -> Option<ConnectionId> {
+        match self {
+            SessionMessage::Dispatch { client, .. } => Some(client.caller.connection.id),
+            SessionMessage::CreateChat { caller, .. }
+            | SessionMessage::DisposeChat { caller, .. }
+            | SessionMessage::DisposeSession { caller, .. }
+            | SessionMessage::Command { caller, .. } => Some(caller.connection.id),
+            _ => None,
+        }
+    }
+
     /// Tells the sender of a message that could not be delivered.
     pub fn refuse_busy(self, shared: &Shared) {
         let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
@@ -124,7 +143,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -146,7 +166,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -164,7 +185,9 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
             refuse(core, unknown(), reply);
         }
-        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+        SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::FetchTurns { chat, reply, .. }
+        | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
         SessionMessage::Look { chat, then } => looking::look(core, &chat, then),

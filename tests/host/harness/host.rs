@@ -51,6 +51,8 @@ pub struct TestHost {
     others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// For attachments, where the host was told no data directory.
+    _data: Option<tempfile::TempDir>,
 }
 
 impl TestHost {
@@ -61,11 +63,15 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        Self::start(Arc::new(opened(directory)), Options::default())
+        Self::on_disk_with(directory, Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
-    pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
+    pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
+        if let Some(directory) = &data {
+            options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
@@ -95,7 +101,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
@@ -118,6 +124,17 @@ impl TestHost {
         };
         store.scan(0, ServerSeq::MAX, &mut visit).unwrap();
         look(&actions);
+    }
+
+    /// The bounds of the batch that the event with this number is in.
+    pub fn batch_of(&self, seq: u64) -> (u64, u64) {
+        let mut found = (0, 0);
+        let mut visit = |record: Record| {
+            found = record.batch;
+            ControlFlow::Break(())
+        };
+        self.host.store().scan(seq - 1, seq, &mut visit).unwrap();
+        found
     }
 
     /// Stops the host in order. When this returns nothing of it holds its store any more.
