@@ -5,9 +5,9 @@
 
 mod actors;
 mod approvals;
-mod batches;
 mod attached_chats;
 mod attachments;
+mod batches;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
