@@ -133,6 +133,11 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// How deep workers that agents spawn may be nested.
+    #[serde(with = "kinds::count")]
+    pub max_worker_depth: usize,
+    #[serde(with = "kinds::count")]
+    pub max_workers_in_turn: usize,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -218,6 +223,8 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,
             min_free: 64 * MIB,

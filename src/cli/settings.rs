@@ -26,6 +26,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
+        max_worker_depth: config.max_worker_depth,
+        max_workers_in_turn: config.max_workers_in_turn,
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,

@@ -18,6 +18,7 @@ pub mod session;
 pub mod summary;
 pub mod turns;
 pub mod verify;
+pub mod workers;
 
 use crate::events::LogFault;
 

@@ -31,3 +31,4 @@ mod summaries;
 mod turns;
 mod vscode;
 mod windows;
+mod workers;

@@ -5,6 +5,8 @@
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
+mod background;
+mod compaction;
 pub mod conversation;
 pub mod decide;
 mod ending;
@@ -13,6 +15,7 @@ pub mod pages;
 mod process;
 pub mod said;
 mod text;
+mod workers;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,10 +27,10 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use serde_json::Value;
 
-use super::agent::AgentEvent;
+use super::agent::{AgentEvent, AgentInput};
 use super::command::Reply;
 use super::connection::{Caller, Window};
-use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
+use super::core::{By, ChatCell, ClientAction, Ends, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
@@ -38,10 +41,12 @@ use crate::projections::{replay, turns};
 pub use decide::Entry;
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use text::PendingText;
+pub use workers::Workers;
 
 use decide::{Effect, Verdict, View};
 use process::Process;
-use text::PendingText;
+use workers::Employer;
 
 /// What a chat is told.
 #[derive(Message)]
@@ -77,6 +82,16 @@ pub enum ChatMessage {
         process: u64,
         event: Box<AgentEvent>,
     },
+    /// Something for a worker that this chat's process with this number speaks for.
+    ForWorker {
+        process: u64,
+        worker: String,
+        input: Box<AgentInput>,
+    },
+    /// The process that spoke for this worker is gone, and says why.
+    Dismissed {
+        problem: Arc<str>,
+    },
     /// The session's configuration values, which are durable.
     Configured {
         config: JsonObject,
@@ -108,10 +123,11 @@ pub struct ChatActor {
     cell: Rc<RefCell<ChatCell>>,
     shared: Arc<Shared>,
     process: Option<Process>,
+    /// Of a worker: whose process speaks for it.
+    employer: Option<Employer>,
     processes_started: u64,
     /// The turn that the process was prompted with.
     handed: Option<String>,
-    pending: Option<PendingText>,
     /// The text part that more text of its kind goes into.
     open_part: Option<(text::TextKind, String)>,
     flush: Option<SpawnHandle>,
@@ -128,9 +144,9 @@ impl ChatActor {
             cell,
             shared,
             process: None,
+            employer: None,
             processes_started: 0,
             handed: None,
-            pending: None,
             open_part: None,
             flush: None,
             in_flight: process::InFlight::new(limit),
@@ -149,17 +165,11 @@ impl ChatActor {
     /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
     fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         let address = ctx.address();
-        let flushed = self.pending.take().map(|text| (text, self.by_agent().principal));
         let mut core = self.core.borrow_mut();
         let mut cell = self.cell.borrow_mut();
         cell.touch();
         let mut recording = core.record(by);
-        if let Some((text, agent)) = flushed {
-            // Whoever makes it go out now, the agent said it.
-            let other = recording.caused_by(agent);
-            text.record(&mut recording, &mut cell);
-            recording.caused_by(other);
-        }
+        recording.flush_text(&mut cell);
         let more = !entries.is_empty();
         for entry in entries {
             apply(&mut recording, &mut cell, entry);
@@ -272,12 +282,15 @@ impl ChatActor {
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
-        if self.pending.is_some() {
-            let by = self.by_agent();
-            self.record(by, Vec::new(), Vec::new(), ctx);
-        }
+        self.flush_text(ctx);
         self.write_checkpoint();
         self.end_process();
+        ctx.stop();
+    }
+
+    fn abandon(&mut self, ctx: &mut Context<Self>) {
+        self.end_process();
+        self.cell.borrow_mut().pending = None;
         ctx.stop();
     }
 }
@@ -294,6 +307,8 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
         }
         Entry::Fact(fact) => recording.chat_fact(cell, &fact),
         Entry::SessionFact(fact) => recording.session_fact(&fact),
+        Entry::EndBackground => recording.end_workers(cell, Ends::Background),
+        Entry::EndWorker(worker) => recording.end_workers(cell, Ends::One(&worker)),
     }
 }
 
@@ -302,7 +317,8 @@ impl Actor for ChatActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
-        if !self.cell.borrow().is_gone {
+        self.cell.borrow_mut().actor = Some(ctx.address());
+        if !self.cell.borrow().is_gone && self.employer.is_none() {
             self.recover(ctx);
         }
     }
@@ -351,13 +367,11 @@ impl Handler<ChatMessage> for ChatActor {
             }
             ChatMessage::Act(effects) => self.act(effects, ctx),
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
+            ChatMessage::ForWorker { process, worker, input } => self.tell_worker(process, worker, *input),
+            ChatMessage::Dismissed { problem } => self.dismissed(&problem, ctx),
             ChatMessage::Configured { config } => self.configured(config),
             ChatMessage::Stop => self.stop(ctx),
-            ChatMessage::Abandon => {
-                self.end_process();
-                self.pending = None;
-                ctx.stop();
-            }
+            ChatMessage::Abandon => self.abandon(ctx),
             #[allow(clippy::panic)]
             ChatMessage::Panic => panic!("a chat's actor was asked to panic"),
         }
@@ -375,11 +389,7 @@ impl ChatActor {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }
-            ChatMessage::Stop | ChatMessage::Abandon => {
-                self.end_process();
-                self.pending = None;
-                ctx.stop();
-            }
+            ChatMessage::Stop | ChatMessage::Abandon => self.abandon(ctx),
             // An action for a channel that is not there is ignored.
             _ => {}
         }

@@ -7,6 +7,7 @@
 mod cell;
 mod checkpoints;
 mod recording;
+mod workers;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +23,9 @@ use bytes::Bytes;
 pub use cell::ChatCell;
 pub use checkpoints::{Unsaved, checkpoint};
 pub use recording::Recording;
+pub use workers::Ends;
 
+use crate::actors::chat::ChatActor;
 use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::resent;
 use crate::actors::session::SessionActor;
@@ -71,6 +74,8 @@ pub struct SessionCore {
     pub address: Addr<SessionActor>,
     /// The awake chats, by URI.
     pub chats: HashMap<String, Rc<RefCell<ChatCell>>>,
+    /// Actors of chats that were started beside the session's actor, which it has not taken up yet.
+    pub started: Vec<(Channel, Addr<ChatActor>)>,
     /// The catalogue's entry as the queued batches leave it.
     listed: Option<CatalogueRow>,
     unsaved: Unsaved,
@@ -110,6 +115,7 @@ impl SessionCore {
             lane,
             address,
             chats: HashMap::new(),
+            started: Vec::new(),
             listed,
             unsaved,
             dispatched: VecDeque::new(),

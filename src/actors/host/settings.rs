@@ -23,6 +23,9 @@ pub struct HostSettings {
     pub max_queued_messages: usize,
     pub max_chats_in_session: usize,
     pub max_parts_in_turn: usize,
+    /// Workers within workers.
+    pub max_worker_depth: usize,
+    pub max_workers_in_turn: usize,
     /// `None`: no limit.
     pub max_sessions: Option<usize>,
     /// Bytes of one snapshot's JSON.
@@ -46,6 +49,8 @@ impl Default for HostSettings {
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
             max_sessions: None,
             max_snapshot: 48 << 20,
             max_chat_in_flight: 256 << 10,

@@ -28,8 +28,8 @@ pub(super) struct Asks {
     decisions: HashMap<String, oneshot::Sender<ToolDecision>>,
     /// Without a sender, nobody waits.
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
-    /// Answers that nobody waited for, in words, oldest first.
-    unsaid: Vec<String>,
+    /// Answers that nobody waited for, in words, each with its request, oldest first.
+    unsaid: Vec<(String, String)>,
 }
 
 impl Asks {
@@ -66,12 +66,16 @@ impl Asks {
         let words = in_words(response, answers);
         match waiting {
             Some(waiting) => drop(waiting.send(words)),
-            None => self.unsaid.push(words),
+            None => self.unsaid.push((request_id.to_owned(), words)),
         }
     }
 
-    pub(super) fn take_unsaid(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unsaid)
+    /// The answers to these requests.
+    pub(super) fn take_unsaid(&mut self, requests: &[String]) -> Vec<String> {
+        let (taken, left) = std::mem::take(&mut self.unsaid).into_iter().partition(|(id, _)| requests.contains(id));
+        self.unsaid = left;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, words)| words).collect()
     }
 }
 

@@ -67,6 +67,15 @@ impl History {
             .collect()
     }
 
+    /// What a compaction before the turn `turn_id` makes of the context, in tokens: the demo takes a word for one, and keeps
+    /// one of ten. The conversation itself stays.
+    pub(super) fn compacted(&self, turn_id: &str) -> (u64, u64) {
+        let words = |text: &str| text.split_whitespace().count() as u64;
+        let exchanges = self.exchanges_before(turn_id);
+        let before: u64 = exchanges.iter().map(|exchange| words(&exchange.message) + words(&exchange.answer)).sum();
+        (before, before.div_ceil(10))
+    }
+
     /// Both halves as one. A turn that this process took up is in both: what it said last goes on what it said first.
     fn exchanges_before(&self, turn_id: &str) -> Vec<Exchange> {
         let mut all = self.before.get_or_init(|| self.conversation.exchanges()).clone();
@@ -81,7 +90,7 @@ impl History {
     }
 }
 
-fn add_part(answer: &mut String, part: &str) {
+pub(super) fn add_part(answer: &mut String, part: &str) {
     if !answer.is_empty() && !part.is_empty() {
         answer.push_str(BETWEEN_PARTS);
     }

@@ -7,12 +7,14 @@
 //! nothing else, so that a test can foretell it.
 
 mod asks;
+mod background;
 mod history;
 mod rules;
 mod run;
 pub mod script;
 mod settings;
 mod turn;
+mod workers;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
@@ -27,7 +29,8 @@ pub const PROVIDER: &str = "demo";
 
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: false, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras =
+    AgentExtras { steering: false, rewind: false, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

@@ -9,10 +9,13 @@ use scrollback::actors::agent::{
 };
 use scrollback::agents;
 
+use super::eventually;
+
 /// Stands in the place of the demo. Cheap to clone.
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -25,7 +28,26 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
-        Self { demo: agents::built_in(), heard: Arc::default() }
+        let demo = agents::built_in();
+        Self { extras: demo.extras(), demo, heard: Arc::default() }
+    }
+
+    /// The same, that can do something more or less than the demo.
+    pub fn with_extras(mut self, change: impl FnOnce(&mut AgentExtras)) -> Self {
+        change(&mut self.extras);
+        self
+    }
+
+    /// What its processes were told, picked.
+    pub fn inputs<T>(&self, pick: impl Fn(&AgentInput) -> Option<T>) -> Vec<T> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.inputs.iter().filter_map(pick).collect()
+    }
+
+    /// Waits until its processes were told what `holds` looks for.
+    pub async fn until(&self, holds: impl Fn(&[AgentInput]) -> bool) {
+        let heard = || holds(&self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs);
+        eventually("the agent is told", heard).await;
     }
 
     /// How many processes were started.
@@ -81,7 +103,7 @@ impl Agent for RecordingAgent {
     }
 
     fn extras(&self) -> AgentExtras {
-        self.demo.extras()
+        self.extras
     }
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {

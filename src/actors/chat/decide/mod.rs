@@ -16,7 +16,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, SessionLifecycle, ToolCallResult};
 use bytes::Bytes;
 
-use crate::actors::agent::ToolDecision;
+use crate::actors::agent::{AgentInput, ToolDecision};
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::session::not_for_this_channel;
@@ -60,6 +60,10 @@ pub enum Entry {
     Fact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
+    /// The workers in the background end, as cancelled.
+    EndBackground,
+    /// This worker ends, as cancelled.
+    EndWorker(String),
 }
 
 /// What the agent is told once a decision is durable.
@@ -73,6 +77,8 @@ pub enum Effect {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// Somebody answered a question.
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// Something for the agent, as it is.
+    Tell(Box<AgentInput>),
     /// A client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
 }
@@ -122,6 +128,10 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatTurnResume(_)
+        | StateAction::ChatTruncated(_)
+        | StateAction::ChatWorkingDirectorySet(_)
+        | StateAction::ChatWorkingDirectoryRemoved(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
     }
