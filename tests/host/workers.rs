@@ -162,6 +162,7 @@ async fn the_stop_of_a_turn_ends_its_workers_at_every_depth_in_the_same_batch() 
     client.until_type("session/inputNeededSet").await;
     let (_, outer) = newest_worker(&mut client, &chat).await;
     let (_, inner) = newest_worker(&mut client, &outer).await;
+    client.subscribe(&inner).await;
     let seq = client.cancel(&chat, "t").await;
     let seen = client.until(|e| e["origin"]["clientSeq"] == json!(seq)).await;
     let ends = seen.iter().filter(|e| is_ending(&e["action"]));
@@ -564,6 +565,7 @@ async fn the_answer_to_a_worker_reaches_the_process_that_speaks_for_it() {
     assert_eq!(asked["chat"], json!(worker_of("call")));
     let allow = json!({ "type": "chat/toolCallConfirmed", "turnId": asked["turnId"], "toolCallId": "inner",
         "approved": true, "confirmed": "user-action", "selectedOptionId": "yes" });
+    client.subscribe(&worker_of("call")).await;
     client.accepted(&worker_of("call"), allow).await;
     agent.until(|inputs| inputs.iter().any(|input| matches!(input, AgentInput::OfWorker { .. }))).await;
     let decided = agent.inputs(|input| match input {

@@ -195,22 +195,22 @@ impl ChatActor {
     fn within_limits(&self, core: &SessionCore, cell: &ChatCell) -> Result<(), String> {
         let settings = &self.shared.settings;
         let state = &core.fold.state;
-        let met = |limit: &'static str, text: String| {
-            metrics::counter!("scrollback_limit_met_total", "limit" => limit).increment(1);
+        let limit = |met: &'static str, text: String| {
+            metrics::counter!("scrollback_limit_met_total", "limit" => met).increment(1);
             Err(text)
         };
         let deepest = settings.max_worker_depth;
         if workers::depth(state, cell.channel.as_str()) >= deepest {
-            return met("worker_depth", format!("workers are nested at most {deepest} deep here"));
+            return limit("worker_depth", format!("workers are nested at most {deepest} deep here"));
         }
         let most = settings.max_workers_in_turn;
         let turn = cell.fold.state.active_turn.as_ref();
         if turn.map_or(0, |turn| workers::spawning(turn).flat_map(workers::Spawning::links).count()) >= most {
-            return met("workers", format!("a turn has at most {most} workers here"));
+            return limit("workers", format!("a turn has at most {most} workers here"));
         }
         let chats = settings.max_chats_in_session;
         if state.chats.len() >= chats {
-            return met("chats", format!("a session holds at most {chats} chats"));
+            return limit("chats", format!("a session holds at most {chats} chats"));
         }
         Ok(())
     }
