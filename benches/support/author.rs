@@ -92,7 +92,10 @@ impl Session {
         let by_id = (format!("load-{number}").into_bytes(), Bytes::from(rows::channel_key(id)));
         session.batch.rows.push(RowOp::Put { table: Table::SessionById, key: by_id.0, value: by_id.1 });
         session.fact(Place::Session, &Fact::SessionCreated { created_at, state: Box::new(state) });
-        session.fact(Place::Chat, &Fact::ChatCreated { session: uri.to_string(), state: Box::new(chat_state.clone()) });
+        session.fact(
+            Place::Chat,
+            &Fact::ChatCreated { session: uri.to_string(), state: Box::new(chat_state.clone()), fork: None },
+        );
         let added = SessionChatAddedAction { summary: mirror::summary_of(&chat_state) };
         session.session_action(StateAction::SessionChatAdded(added), None);
         let default_chat = Some(chat.to_string());

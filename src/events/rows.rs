@@ -17,7 +17,8 @@ pub enum Table {
     ChannelById = b'c',
     /// Chat, n-th ended turn (`u64`, from 1) → [`TurnRow`] header and the turn's JSON.
     Turn = b'T',
-    /// Chat, number of the event that ended or dropped a turn → n of the newest turn after it (`u64`, 0: none).
+    /// Chat, number of the event after which its branch ends elsewhere → the last turn of the branch then (`u64`, 0: none), as
+    /// the chat names it.
     Head = b'H',
     /// Channel, number of the newest event in it → a checkpoint (JSON), which may be deleted at any time.
     Checkpoint = b'K',
@@ -25,7 +26,7 @@ pub enum Table {
     Session = b'S',
     /// `u64::MAX` - modifiedAt in ms, session → empty: the order of `listSessions`. Disposed sessions have no row.
     Recent = b'L',
-    /// Chat, kind (`t` turn, `m` pending message), id → empty: ids that the chat has seen.
+    /// Chat, kind (`t` turn, `m` pending message), id → ids that the chat has seen; for a turn that has ended, its n.
     Used = b'I',
     /// Hash of a client's action (`u128`) → number of the event, then the id of the connection (`u64`).
     Dispatched = b'D',
@@ -35,6 +36,10 @@ pub enum Table {
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
+    /// Chat, n → where the agent can go back to at the end of that turn (JSON).
+    Point = b'P',
+    /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
+    Fork = b'F',
 }
 
 impl Table {
@@ -52,6 +57,8 @@ impl Table {
         Table::Client,
         Table::Running,
         Table::SessionById,
+        Table::Point,
+        Table::Fork,
     ];
 }
 
@@ -78,7 +85,8 @@ pub struct ChannelRow {
 /// What stands before a finished turn's JSON in its row. Fixed size, big-endian: see [`TurnRow::encode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnRow {
-    /// n of the turn before it on its branch, 0 for none. Turns are commits of a tree.
+    /// The turn before it on its branch, 0 for none, as its chat names it: n, or for a turn of another chat that chat's number
+    /// in the upper 32 bits. Turns are commits of a tree.
     pub prev: u64,
     /// A turn further back on its branch (0 for none), for "is this turn on this branch" in logarithmic steps.
     pub jump: u64,

@@ -8,16 +8,60 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
+use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
 use super::fact::Fact;
-use crate::clock::Millis;
+use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
 /// The format of checkpoints made from this fold; another number means: fold from the start.
-pub const CHECKPOINT_FORMAT: u32 = 1;
+pub const CHECKPOINT_FORMAT: u32 = 2;
+
+/// The branch up to its last turn: the ordinal and the name of that turn, and of those that remain when the lowest set bit of
+/// the ordinal is cleared, again and again. What the next row's `prev` and `jump` are taken from.
+pub type Path = Vec<(u64, u64)>;
+
+/// Where an agent can go back to: the end of a turn, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Point {
+    pub turn_id: String,
+    pub point: String,
+    /// The agent's own id for the conversation that the point is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
+}
+
+/// A branch that a chat goes on from, found before it is recorded: a fold looks nothing up.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Branch {
+    pub path: Path,
+    /// The path of the branch without its last turn.
+    pub before: Path,
+    /// The last turn: whole where it can be taken up again, else as much as tells that it is there.
+    pub last: Option<Box<Turn>>,
+    /// What the agent goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+}
+
+impl Branch {
+    /// The branch that ends with this turn.
+    pub fn new(path: Path, before: Path, last: Turn, point: Option<Point>) -> Self {
+        let resumable = matches!(last.response_parts.last(), Some(ResponsePart::Error(e)) if e.resumable == Some(true));
+        let last = if resumable { last } else { hollow(last) };
+        Self { path, before, last: Some(Box::new(last)), point }
+    }
+}
+
+/// A turn without what was said: nobody who folds on looks at that.
+fn hollow(turn: Turn) -> Turn {
+    let message = Message { text: String::new(), attachments: None, meta: None, ..turn.message };
+    Turn { message, response_parts: Vec::new(), usage: None, ..turn }
+}
 
 /// A chat's state and where its branch of turns ends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,15 +72,23 @@ pub struct ChatFold {
     pub state: ChatState,
     /// How many turns ever ended in this chat: the n of the newest row.
     pub rows: u64,
-    /// The branch up to its last turn: the ordinal and n of that turn, and of those that remain when the lowest set bit
-    /// of the ordinal is cleared, again and again. What the next row's `prev` and `jump` are taken from.
-    path: Vec<(u64, u64)>,
+    path: Path,
+    /// The path without the last turn: what it is again when that turn is taken up.
+    before: Path,
+    /// For a fork, the last turn that it has of another chat; then of that chat's own origin, and so on.
+    pub bases: Vec<u64>,
+    /// What the next `chat/truncated` keeps.
+    next: Option<Box<Branch>>,
     /// When the running turn started, by the host's clock.
     pub started: Millis,
+    /// When the turn that ended last had started.
+    last_started: Millis,
     /// The agent's own id for the conversation.
     pub conversation: Option<String>,
-    /// Turns that the agent can go back to, among those that have no row yet.
-    rewindable: Vec<String>,
+    /// Where the agent is to go on from, when its conversation is another than the chat's since a rewind or a fork.
+    pub back_to: Option<Point>,
+    /// The points of turns that have no row yet.
+    points: Vec<Point>,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -51,6 +103,7 @@ pub struct EndedTurn {
     pub turn_id: String,
     /// The finished turn's JSON.
     pub json: Vec<u8>,
+    pub point: Option<Point>,
 }
 
 impl ChatFold {
@@ -61,11 +114,24 @@ impl ChatFold {
             state,
             rows: 0,
             path: Vec::new(),
+            before: Vec::new(),
+            bases: Vec::new(),
+            next: None,
             started: 0,
+            last_started: 0,
             conversation: None,
-            rewindable: Vec::new(),
+            back_to: None,
+            points: Vec::new(),
             parts: None,
         }
+    }
+
+    /// A fork as it was created: its branch begins with turns of other chats.
+    pub fn forked(state: ChatState, fork: Forked) -> Self {
+        let mut fold = Self::new(state);
+        fold.bases = fork.bases;
+        fold.take(fork.branch);
+        fold
     }
 
     /// A fold read back from a checkpoint, unless it is of another format.
@@ -89,6 +155,16 @@ impl ChatFold {
         self.path.first().map_or(0, |(ordinal, _)| *ordinal)
     }
 
+    /// The path of its branch.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last finished turn, as far as it is held.
+    pub fn last_turn(&self) -> Option<&Turn> {
+        self.state.turns.last()
+    }
+
     /// Applies an action that happened at `at`. An action that does not fit changes nothing.
     ///
     /// Returns the turn that it ended.
@@ -109,6 +185,10 @@ impl ChatFold {
             }
             // Older turns are rows: a page that is loaded changes nothing of what is held.
             StateAction::ChatTurnsLoaded(_) => None,
+            StateAction::ChatTruncated(cut) => {
+                self.truncate(cut.turn_id.as_deref());
+                self.reduce(action, at)
+            }
             _ => self.reduce(action, at),
         }
     }
@@ -129,6 +209,13 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
+                self.path = std::mem::take(&mut self.before);
+                self.started = self.last_started;
+                None
+            }
+            StateAction::ChatTruncated(_) => {
+                self.parts = None;
+                self.started = 0;
                 None
             }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
@@ -142,15 +229,44 @@ impl ChatFold {
     /// Applies a fact of the host.
     pub fn apply_fact(&mut self, fact: &Fact) {
         match fact {
-            Fact::Conversation { id } => self.conversation = Some(id.clone()),
-            Fact::RewindPoint { turn_id, .. } => self.rewindable.push(turn_id.clone()),
+            Fact::Conversation { id } => {
+                self.conversation = Some(id.clone());
+                self.back_to = None;
+            }
+            Fact::RewindPoint { turn_id, point } => {
+                let conversation = self.conversation.clone();
+                self.points.push(Point { turn_id: turn_id.clone(), point: point.clone(), conversation });
+                self.back_to = None;
+            }
+            Fact::Branch { branch } => self.next = Some(branch.clone()),
             _ => {}
         }
     }
 
+    /// Makes the branch that is kept the chat's own. The reducer does the rest, and nothing for a turn that is not there.
+    fn truncate(&mut self, kept: Option<&str>) {
+        let next = self.next.take();
+        let Some(kept) = kept else {
+            self.take(Branch { path: Vec::new(), before: Vec::new(), last: None, point: None });
+            self.conversation = None;
+            return;
+        };
+        if let Some(branch) = next.filter(|branch| branch.last.as_ref().is_some_and(|turn| turn.id == kept)) {
+            self.take(*branch);
+        }
+    }
+
+    fn take(&mut self, branch: Branch) {
+        self.path = branch.path;
+        self.before = branch.before;
+        self.back_to = branch.point;
+        self.last_started = branch.last.as_ref().and_then(|turn| started_at(turn)).unwrap_or(0);
+        self.state.turns = branch.last.map(|turn| *turn).into_iter().collect();
+    }
+
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
-        self.started = 0;
+        self.last_started = std::mem::take(&mut self.started);
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);
         let turn = self.state.turns.last()?;
@@ -162,11 +278,12 @@ impl ChatFold {
         let prev = self.head();
         let target = ordinal & (ordinal - 1);
         let jump = self.path.iter().find(|(o, _)| *o == target).map_or(0, |(_, n)| *n);
+        self.before.clone_from(&self.path);
         self.path.retain(|(o, _)| is_prefix(*o, ordinal));
         self.path.insert(0, (ordinal, n));
-        let rewindable = self.rewindable.contains(&turn_id);
-        self.rewindable.clear();
-        Some(EndedTurn { n, row: TurnRow { prev, jump, ordinal, rewindable }, turn_id, json })
+        let point = std::mem::take(&mut self.points).into_iter().rfind(|point| point.turn_id == turn_id);
+        let row = TurnRow { prev, jump, ordinal, rewindable: point.is_some() };
+        Some(EndedTurn { n, row, turn_id, json, point })
     }
 
     /// Appends to a text part in time that does not depend on how many parts there are; the same as the reducer does.
@@ -204,6 +321,19 @@ impl ChatFold {
             index.entry(id.to_owned()).or_insert(active.response_parts.len() - 1);
         }
     }
+}
+
+/// What a fork's chat was created from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Forked {
+    pub branch: Branch,
+    /// See [`ChatFold::bases`].
+    pub bases: Vec<u64>,
+}
+
+fn started_at(turn: &Turn) -> Option<Millis> {
+    clock::parse_rfc3339(turn.started_at.as_deref()?)
 }
 
 /// Whether clearing low set bits of `ordinal` leads to `candidate`.

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::chat::{Branch, Forked};
+
 /// A fact of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
@@ -23,7 +25,13 @@ pub enum Fact {
     SessionDisposed,
     /// A chat begins with this state.
     #[serde(rename = "host/chatCreated")]
-    ChatCreated { session: String, state: Box<ChatState> },
+    ChatCreated {
+        session: String,
+        state: Box<ChatState>,
+        /// For a fork, the branch that it begins with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fork: Option<Box<Forked>>,
+    },
     /// An agent asked to keep something for its session.
     #[serde(rename = "host/remembered")]
     Remembered { key: String, value: Value },
@@ -33,6 +41,9 @@ pub enum Fact {
     /// Where the agent can go back to: the end of this turn, in its own words.
     #[serde(rename = "host/rewindPoint")]
     RewindPoint { turn_id: String, point: String },
+    /// The branch that the `chat/truncated` right behind it keeps.
+    #[serde(rename = "host/branch")]
+    Branch { branch: Box<Branch> },
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },

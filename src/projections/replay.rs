@@ -37,7 +37,8 @@ pub trait Fold: Sized {
 impl Fold for ChatFold {
     fn begin(fact: Fact) -> Option<Self> {
         match fact {
-            Fact::ChatCreated { state, .. } => Some(ChatFold::new(*state)),
+            Fact::ChatCreated { state, fork: Some(fork), .. } => Some(ChatFold::forked(*state, *fork)),
+            Fact::ChatCreated { state, fork: None, .. } => Some(ChatFold::new(*state)),
             _ => None,
         }
     }

@@ -2,10 +2,32 @@
 //!
 //! A chat is a pointer to the last turn on its branch; each row names the one before it. Rows never change, so they may
 //! be read while the chat goes on.
+//!
+//! A turn is named by a number, relative to a chat: n for the n-th turn that ended in that chat; for a turn of another chat,
+//! which a fork's branch begins with, that chat's number in the upper half and n in the lower.
+
+use std::ops::ControlFlow;
 
 use super::FoldFault;
-use crate::events::rows::{TurnRow, numbered_key};
+use crate::events::rows::{TurnRow, channel_key, leading_number, number_of_key, numbered_key, used_key};
 use crate::events::{ChannelId, Rows, Table};
+
+/// Bits of a turn's name that hold n.
+const N_BITS: u32 = 32;
+const N_MASK: u64 = (1 << N_BITS) - 1;
+
+/// The chat that the turn named `turn` ended in, as `chat` names it, and its n there.
+pub fn place(chat: ChannelId, turn: u64) -> (ChannelId, u64) {
+    match turn >> N_BITS {
+        0 => (chat, turn),
+        other => (ChannelId(other), turn & N_MASK),
+    }
+}
+
+/// How another chat names the turn that `chat` names `turn`. 0, which is no turn, stays 0.
+pub fn from_outside(chat: ChannelId, turn: u64) -> u64 {
+    if turn == 0 || turn >> N_BITS != 0 { turn } else { (chat.0 << N_BITS) | turn }
+}
 
 /// A finished turn: its place and its JSON as it is spliced into states.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,20 +37,80 @@ pub struct StoredTurn {
     pub json: Vec<u8>,
 }
 
-/// The n-th ended turn of `chat`.
+/// The turn that `chat` names `n`.
 ///
 /// # Errors
 /// [`FoldFault::Row`] where it is missing or does not decode.
 pub fn read(rows: &dyn Rows, chat: ChannelId, n: u64) -> Result<StoredTurn, FoldFault> {
-    let place = || format!("of ended turn {n} of chat {}", chat.0);
-    let Some(mut value) = rows.get(Table::Turn, &numbered_key(chat, n))? else {
-        return Err(FoldFault::Row { place: place(), problem: "it is missing".into() });
+    let (of, at) = place(chat, n);
+    let words = || format!("of ended turn {at} of chat {}", of.0);
+    let Some(mut value) = rows.get(Table::Turn, &numbered_key(of, at))? else {
+        return Err(FoldFault::Row { place: words(), problem: "it is missing".into() });
     };
-    let Some((row, _)) = TurnRow::decode(&value) else {
-        return Err(FoldFault::Row { place: place(), problem: "it is no turn".into() });
+    let Some((mut row, _)) = TurnRow::decode(&value) else {
+        return Err(FoldFault::Row { place: words(), problem: "it is no turn".into() });
     };
+    if of != chat {
+        (row.prev, row.jump) = (from_outside(of, row.prev), from_outside(of, row.jump));
+    }
     let json = value.split_off(crate::events::rows::TURN_ROW_HEADER);
     Ok(StoredTurn { n, row, json })
+}
+
+/// The newest turn with this id that ever ended in `chat`, on whatever branch, as `chat` names it.
+///
+/// # Errors
+/// [`FoldFault`] when the rows cannot be read.
+pub fn ever_ended(rows: &dyn Rows, chat: ChannelId, turn_id: &str) -> Result<Option<u64>, FoldFault> {
+    let Some(seen) = rows.get(Table::Used, &used_key(chat, b't', turn_id))? else { return Ok(None) };
+    // Hosts before this one wrote no n down.
+    leading_number(&seen).map_or_else(|| search(rows, chat, turn_id), |n| Ok(Some(n)))
+}
+
+/// The newest turn with this id, found by reading all.
+fn search(rows: &dyn Rows, chat: ChannelId, turn_id: &str) -> Result<Option<u64>, FoldFault> {
+    #[derive(serde::Deserialize)]
+    struct Id<'a> {
+        #[serde(borrow)]
+        id: std::borrow::Cow<'a, str>,
+    }
+    let mut found = None;
+    rows.scan_rows(Table::Turn, &channel_key(chat), None, &mut |key, value| {
+        let id = TurnRow::decode(value).and_then(|(_, json)| serde_json::from_slice::<Id<'_>>(json).ok());
+        if id.is_some_and(|turn| turn.id == turn_id) {
+            found = number_of_key(key);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+/// The point that the agent can go back to at the end of the turn that `chat` names `n`, in the agent's words.
+///
+/// # Errors
+/// [`FoldFault`] when the rows cannot be read.
+pub fn point(rows: &dyn Rows, chat: ChannelId, n: u64) -> Result<Option<super::chat::Point>, FoldFault> {
+    let (of, at) = place(chat, n);
+    let stored = rows.get(Table::Point, &numbered_key(of, at))?;
+    Ok(stored.and_then(|value| serde_json::from_slice(&value).ok()))
+}
+
+/// The path of the branch that ends at `head`: see [`super::chat::Path`].
+///
+/// # Errors
+/// Those of `read`.
+pub fn path(
+    head: u64,
+    mut read: impl FnMut(u64) -> Result<StoredTurn, FoldFault>,
+) -> Result<super::chat::Path, FoldFault> {
+    let mut path = Vec::new();
+    let mut next = head;
+    while next != 0 {
+        let turn = read(next)?;
+        path.push((turn.row.ordinal, next));
+        next = turn.row.jump;
+    }
+    Ok(path)
 }
 
 /// What limits a page of turns.

@@ -232,20 +232,25 @@ fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault
 
 fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) -> Result<(), Fault> {
     let mut plain: Option<ChatFold> = None;
-    let mut ended = 0;
+    let mut last_head = 0;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
+            let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
+            if stored.as_deref().and_then(leading_number) != Some(fold.head()) {
+                return Err("no row says where the branch ends since".into());
+            }
+        }
         let turn = end_of_turn(&mut plain, fold, record)?;
         let Some(turn) = turn else { return Ok(()) };
-        ended += 1;
         let row = turns::read(store, channel, turn.n).map_err(|e| e.to_string())?;
         if row.row != turn.row || row.json != turn.json {
             return Err(format!("the row of turn {} is not what the log says", turn.turn_id));
         }
-        let head = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
-        match head.as_deref().and_then(leading_number) {
-            Some(n) if n == turn.n => Ok(()),
-            _ => Err(format!("no head names turn {}", turn.turn_id)),
+        let point = turns::point(store, channel, turn.n).map_err(|e| e.to_string())?;
+        if point != turn.point {
+            return Err(format!("the row of where turn {} ended for the agent is not what the log says", turn.turn_id));
         }
+        Ok(())
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
     mirrors(store, uri, session, &at)

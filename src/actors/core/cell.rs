@@ -11,7 +11,7 @@ use crate::actors::shared::Shared;
 use crate::events::rows;
 use crate::events::{Channel, ChannelId, Table};
 use crate::projections::FoldFault;
-use crate::projections::chat::ChatFold;
+use crate::projections::chat::{ChatFold, Point};
 use crate::projections::turns::{self, StoredTurn};
 
 /// An awake chat's fold, and its finished turns that may not be on disk yet.
@@ -20,7 +20,9 @@ pub struct ChatCell {
     pub channel: Channel,
     pub fold: ChatFold,
     /// Turns that ended and whose batches are on their way, oldest first.
-    pub(super) undurable: VecDeque<StoredTurn>,
+    pub(super) undurable: VecDeque<Undurable>,
+    /// Turns of other chats that its branch has and whose batches are on their way.
+    borrowed: Vec<Undurable>,
     pub(super) unsaved: Unsaved,
     /// Ids that were used by batches on their way, with their kind.
     pub(super) used: Vec<(u8, String)>,
@@ -42,6 +44,25 @@ pub struct ChatCell {
     pub spawned_in: Option<String>,
 }
 
+/// A turn that ended and may not be on disk yet, with what stands beside its row. Named as its cell's chat names it.
+#[derive(Debug, Clone)]
+pub(super) struct Undurable {
+    pub turn: StoredTurn,
+    pub turn_id: String,
+    pub point: Option<Point>,
+}
+
+impl Undurable {
+    /// The same as another chat names it.
+    fn as_named_outside(&self, chat: ChannelId) -> Self {
+        let mut other = self.clone();
+        for turn in [&mut other.turn.n, &mut other.turn.row.prev, &mut other.turn.row.jump] {
+            *turn = turns::from_outside(chat, *turn);
+        }
+        other
+    }
+}
+
 impl ChatCell {
     /// A chat as a replay gives it.
     pub fn new(id: ChannelId, channel: Channel, fold: ChatFold, unsaved: Unsaved) -> Self {
@@ -50,6 +71,7 @@ impl ChatCell {
             channel,
             fold,
             undurable: VecDeque::new(),
+            borrowed: Vec::new(),
             unsaved,
             used: Vec::new(),
             on_the_way: 0,
@@ -63,15 +85,62 @@ impl ChatCell {
         }
     }
 
-    /// A finished turn, from memory while its row is on its way, else from the store.
+    /// A finished turn as the chat names it, from memory while its row is on its way, else from the store.
     ///
     /// # Errors
     /// [`FoldFault`] when the row cannot be read.
     pub fn turn(&self, shared: &Shared, n: u64) -> Result<StoredTurn, FoldFault> {
-        match self.undurable.iter().find(|turn| turn.n == n) {
-            Some(turn) => Ok(turn.clone()),
+        match self.on_the_way().find(|ended| ended.turn.n == n) {
+            Some(ended) => Ok(ended.turn.clone()),
             None => turns::read(shared.store.as_ref(), self.id, n),
         }
+    }
+
+    fn on_the_way(&self) -> impl DoubleEndedIterator<Item = &Undurable> {
+        self.borrowed.iter().chain(&self.undurable)
+    }
+
+    /// The point that the agent can go back to at the end of a turn.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the rows cannot be read.
+    pub fn point(&self, shared: &Shared, n: u64) -> Result<Option<Point>, FoldFault> {
+        match self.on_the_way().find(|ended| ended.turn.n == n) {
+            Some(ended) => Ok(ended.point.clone()),
+            None => turns::point(shared.store.as_ref(), self.id, n),
+        }
+    }
+
+    /// The turn with this id that the chat's branch has, or ever had: the newest of that id; a fork has those of its source up to
+    /// where it began.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the rows cannot be read.
+    pub fn turn_ever(&self, shared: &Shared, turn_id: &str) -> Result<Option<StoredTurn>, FoldFault> {
+        if let Some(ended) = self.on_the_way().rfind(|ended| ended.turn_id == turn_id) {
+            return Ok(Some(ended.turn.clone()));
+        }
+        let store = shared.store.as_ref();
+        if let Some(n) = turns::ever_ended(store, self.id, turn_id)? {
+            return turns::read(store, self.id, n).map(Some);
+        }
+        for base in &self.fold.bases {
+            let (chat, _) = turns::place(self.id, *base);
+            let Some(n) = turns::ever_ended(store, chat, turn_id)? else { continue };
+            let turn = self.turn(shared, turns::from_outside(chat, n))?;
+            if self.is_on_branch(shared, *base, &turn)? {
+                return Ok(Some(turn));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether `turn` is on the branch that ends at `head`.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the rows cannot be read.
+    pub fn is_on_branch(&self, shared: &Shared, head: u64, turn: &StoredTurn) -> Result<bool, FoldFault> {
+        Ok(turns::at_ordinal(head, turn.row.ordinal, |n| self.turn(shared, n))? == Some(turn.n))
     }
 
     /// Whether the chat has seen this id: of a turn (`b't'`) or of a pending message (`b'm'`).
@@ -80,14 +149,25 @@ impl ChatCell {
     /// [`FoldFault`] when the store cannot be read.
     pub fn has_seen(&self, shared: &Shared, kind: u8, id: &str) -> Result<bool, FoldFault> {
         let on_the_way = self.used.iter().any(|(k, seen)| *k == kind && seen == id);
-        Ok(on_the_way || shared.store.get(Table::Used, &rows::used_key(self.id, kind, id))?.is_some())
+        if on_the_way || shared.store.get(Table::Used, &rows::used_key(self.id, kind, id))?.is_some() {
+            return Ok(true);
+        }
+        Ok(kind == b't' && !self.fold.bases.is_empty() && self.turn_ever(shared, id)?.is_some())
+    }
+
+    /// Takes what `source` has not on disk yet of the branch that this chat begins with.
+    pub fn borrow(&mut self, source: &ChatCell) {
+        self.borrowed.clone_from(&source.borrowed);
+        self.borrowed.extend(source.undurable.iter().map(|ended| ended.as_named_outside(source.id)));
     }
 
     /// Forgets what is on disk now: turns up to `n`, and `used` of the ids.
     pub fn durable(&mut self, n: u64, used: usize) {
-        while self.undurable.front().is_some_and(|turn| turn.n <= n) {
+        while self.undurable.front().is_some_and(|ended| ended.turn.n <= n) {
             self.undurable.pop_front();
         }
+        // They were on their way before the chat was.
+        self.borrowed.clear();
         self.used.drain(..used.min(self.used.len()));
         self.on_the_way = self.on_the_way.saturating_sub(1);
     }

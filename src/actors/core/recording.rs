@@ -10,6 +10,7 @@ use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde_json::json;
 
+use super::cell::Undurable;
 use super::{By, ChatCell, ClientAction, SessionCore, Unsaved, checkpoint};
 use crate::actors::chat::decide::Effect;
 use crate::actors::chat::{ChatActor, ChatMessage, is_ending};
@@ -118,26 +119,42 @@ impl Recording<'_> {
     }
 
     pub(super) fn one_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
+        let before = chat.fold.head();
         let ended = chat.fold.apply(&action, self.by.at);
         chat.unsaved.add(action.bytes.len());
-        let event = self.batch.events.len();
         self.chat_rows(chat, &action.decoded);
+        self.head(chat, before);
         self.push(chat.channel.clone(), chat.id, Kind::Action, action.bytes, None, by_client);
         if let Some(turn) = ended {
-            self.end_turn(chat, event, turn);
+            self.end_turn(chat, turn);
+        }
+    }
+
+    /// Writes down that the branch ends elsewhere after the event that is recorded next.
+    fn head(&mut self, chat: &ChatCell, before: u64) {
+        let head = chat.fold.head();
+        if head != before {
+            let (key, event) = (rows::channel_key(chat.id), self.batch.events.len());
+            let value = Bytes::copy_from_slice(&head.to_be_bytes());
+            self.batch.rows.push(RowOp::PutKeyedBySeq { table: Table::Head, key, event, value });
         }
     }
 
     fn chat_rows(&mut self, chat: &mut ChatCell, action: &StateAction) {
         match action {
             StateAction::ChatTurnStarted(started) => {
-                let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
-                self.batch.rows.push(row);
+                self.runs(chat);
                 self.use_id(chat, b't', &started.turn_id);
             }
+            StateAction::ChatTurnResume(_) if chat.fold.state.active_turn.is_some() => self.runs(chat),
             StateAction::ChatPendingMessageSet(set) => self.use_id(chat, b'm', &set.id),
             _ => {}
         }
+    }
+
+    fn runs(&mut self, chat: &ChatCell) {
+        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
+        self.batch.rows.push(row);
     }
 
     fn use_id(&mut self, chat: &mut ChatCell, kind: u8, id: &str) {
@@ -167,22 +184,30 @@ impl Recording<'_> {
         self.caused_by(other);
     }
 
-    fn end_turn(&mut self, chat: &mut ChatCell, event: usize, turn: EndedTurn) {
+    fn end_turn(&mut self, chat: &mut ChatCell, turn: EndedTurn) {
         let key = rows::numbered_key(chat.id, turn.n);
         let value = Bytes::from(turn.row.encode(&turn.json));
-        let head = Bytes::copy_from_slice(&turn.n.to_be_bytes());
+        let n = Bytes::copy_from_slice(&turn.n.to_be_bytes());
+        if let Some(point) = &turn.point {
+            let value = Bytes::from(serde_json::to_vec(point).unwrap_or_default());
+            self.batch.rows.push(RowOp::Put { table: Table::Point, key: key.clone(), value });
+        }
         self.batch.rows.extend([
             RowOp::Put { table: Table::Turn, key, value },
-            RowOp::PutKeyedBySeq { table: Table::Head, key: rows::channel_key(chat.id), event, value: head },
+            RowOp::Put { table: Table::Used, key: rows::used_key(chat.id, b't', &turn.turn_id), value: n },
             RowOp::Delete { table: Table::Running, key: rows::channel_key(chat.id) },
         ]);
         self.tally(chat.id, |tally| tally.ended = turn.n);
-        chat.undurable.push_back(StoredTurn { n: turn.n, row: turn.row, json: turn.json });
+        let ended = StoredTurn { n: turn.n, row: turn.row, json: turn.json };
+        chat.undurable.push_back(Undurable { turn: ended, turn_id: turn.turn_id, point: turn.point });
     }
 
     /// Records a fact of the host on a chat's channel.
     pub fn chat_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
         chat.fold.apply_fact(fact);
+        if let Fact::ChatCreated { .. } = fact {
+            self.head(chat, 0);
+        }
         let bytes = fact.bytes();
         chat.unsaved.add(bytes.len());
         self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);

@@ -93,7 +93,8 @@ impl SessionActor {
             let mut recording = core.record(by);
             recording.create_channel(&uri, id, ChannelKind::Chat);
             let summary = mirror::summary_of(&state);
-            recording.chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state: Box::new(state) });
+            recording
+                .chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state: Box::new(state), fork: None });
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
             recording.finish(None);
