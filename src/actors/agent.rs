@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::{JsonObject, StringOrMarkdown};
 use ahp_types::state::{
     AgentInfo, BackgroundWork, ChatInputAnswer, ChatInputRequest, ChatInputResponseKind, ConfirmationOption, Message,
@@ -62,9 +63,30 @@ pub trait Agent: Send + Sync + 'static {
     /// The configuration that its sessions have: the schema of all properties and their defaults.
     fn configuration(&self) -> (SessionConfigSchema, JsonObject);
 
+    /// What a message to it may begin with: its commands, each under `/` and its name.
+    fn commands(&self) -> Vec<AgentCommand> {
+        Vec::new()
+    }
+
+    /// The values that `property` of the configuration can have and that fit `query`, for a property whose values are not
+    /// all in the schema; `config` are the other values so far. Runs where blocking is fine.
+    fn config_values(&self, _property: &str, _config: &JsonObject, _query: &str) -> Vec<SessionConfigValueItem> {
+        Vec::new()
+    }
+
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
     /// that fails says so with [`AgentEvent::Gone`].
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess>;
+}
+
+/// A command that an agent takes in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCommand {
+    /// Without the `/`.
+    pub name: String,
+    pub description: String,
+    /// What is written behind it, in words; empty for nothing.
+    pub arguments: String,
 }
 
 /// What a process is started with.
@@ -135,8 +157,9 @@ pub enum AgentInput {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// The answer to [`AgentEvent::Asked`].
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
-    /// A message for the running turn; only for agents whose extras say `steering`.
-    Steer { turn_id: String, message: Message },
+    /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
+    /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
+    Steer { turn_id: String, id: String, message: Message },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
     /// What a client's tool answered.
@@ -296,6 +319,16 @@ pub enum AgentEvent {
     BackgroundWorkDone {
         id: String,
     },
+    /// The agent can take one message into the turn, now or when there is one. An agent that takes messages at any time says
+    /// it as the turn begins and after each message.
+    TakesSteering {
+        turn_id: String,
+    },
+    /// The message of [`AgentInput::Steer`] is in the turn.
+    SteeringTaken {
+        turn_id: String,
+        id: String,
+    },
     /// Something to keep for the session, durable before the turn goes on.
     Remember {
         key: String,
@@ -335,6 +368,8 @@ impl AgentEvent {
             | AgentEvent::WorkerStarted { turn_id, .. }
             | AgentEvent::Usage { turn_id, .. }
             | AgentEvent::RewindPoint { turn_id, .. }
+            | AgentEvent::TakesSteering { turn_id }
+            | AgentEvent::SteeringTaken { turn_id, .. }
             | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
             AgentEvent::Conversation { .. }
             | AgentEvent::OfWorker { .. }

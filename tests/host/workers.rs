@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use scrollback::actors::agent::{AgentEvent, AgentInput, Ending, ToolDecision, WorkerStart};
+use scrollback::actors::agent::{AgentEvent, AgentExtras, AgentInput, Ending, ToolDecision, WorkerStart};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::Store;
 use scrollback::events::memory::MemoryStore;
@@ -500,7 +500,7 @@ async fn a_stop_spares_the_workers_in_the_background_unless_it_asks_for_them_too
 
 #[tokio::test]
 async fn where_the_agent_cannot_stop_one_alone_the_worker_ends_here_and_the_call_with_it() {
-    let agent = RecordingAgent::new().with_extras(|extras| extras.stops_workers = false);
+    let agent = RecordingAgent::new().with_extras(AgentExtras { stops_workers: false, ..AgentExtras::default() });
     let (host, mut client, chat) = scripted(&agent).await;
     agent.emits(start("t", "call", "w", false)).await;
     agent.emits(of("w", text("so far "))).await;

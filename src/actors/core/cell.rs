@@ -42,6 +42,8 @@ pub struct ChatCell {
     pub actor: Option<Addr<ChatActor>>,
     /// Of a worker: the turn that spawned it.
     pub spawned_in: Option<String>,
+    /// The turn that the agent waits for a steering message in.
+    pub takes_steering: Option<String>,
 }
 
 /// A turn that ended and may not be on disk yet, with what stands beside its row. Named as its cell's chat names it.
@@ -82,6 +84,7 @@ impl ChatCell {
             pending: None,
             actor: None,
             spawned_in: None,
+            takes_steering: None,
         }
     }
 

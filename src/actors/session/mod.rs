@@ -8,6 +8,7 @@ mod answers;
 mod chats;
 mod create;
 mod loading;
+mod looking;
 mod messages;
 mod sleeping;
 
@@ -26,6 +27,7 @@ pub use answers::{
     answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
 };
 pub use create::new_chat;
+pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;
@@ -179,6 +181,7 @@ impl SessionActor {
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
+            SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
             SessionMessage::ClientLeft { client_id, connection } => {
                 self.client_left(&core, &client_id, connection, ctx);
             }

@@ -8,6 +8,7 @@
 
 mod asks;
 mod background;
+mod commands;
 mod history;
 mod rules;
 mod run;
@@ -21,7 +22,7 @@ use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
 };
 
-use crate::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
+use crate::actors::agent::{Agent, AgentCommand, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use rules::RuleBook;
 
 /// The provider id of the demo.
@@ -30,7 +31,7 @@ pub const PROVIDER: &str = "demo";
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
 
 const EXTRAS: AgentExtras =
-    AgentExtras { steering: false, rewind: false, compact: true, resume: true, images: true, stops_workers: true };
+    AgentExtras { steering: true, rewind: false, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]
@@ -64,6 +65,10 @@ impl Agent for DemoAgent {
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         (settings::schema(), settings::defaults())
+    }
+
+    fn commands(&self) -> Vec<AgentCommand> {
+        commands::all()
     }
 
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {

@@ -98,6 +98,7 @@ impl Task {
                 AgentInput::Cancel { turn_id: id } => cancel_waiting(waiting, &id),
                 AgentInput::Prompt(prompt) => waiting.push_back(Waiting { prompt, cancelled: false }),
                 AgentInput::Close => return Err(Left::Closed),
+                AgentInput::Steer { turn_id: id, .. } if id != turn_id => {}
                 input => desk.hear(input),
             }
         }

@@ -11,7 +11,7 @@ use ahp_types::common::JsonObject;
 use ahp_types::state::{Message, ToolCallResult, ToolResultContent, ToolResultTextContent, UsageInfo};
 use serde_json::{Value, json};
 
-use super::asks::{self, ALLOW_ALWAYS, Asks, unique_id};
+use super::asks::{self, ALLOW_ALWAYS, Asks, Steering, unique_id};
 use super::background::Backgrounds;
 use super::history::History;
 use super::rules::SessionRules;
@@ -108,6 +108,9 @@ impl Desk {
             AgentInput::Answer { request_id, response, answers } => {
                 self.asks.borrow_mut().answer(&request_id, &response, &answers);
             }
+            AgentInput::Steer { id, message, .. } => {
+                self.asks.borrow_mut().steer(Steering { id, text: message.text });
+            }
             AgentInput::StopBackgroundWork { id } => self.background.stop(&id),
             AgentInput::WorkerOpened { worker, .. } => self.seats.borrow_mut().opened(&worker, Ok(())),
             AgentInput::WorkerRefused { worker, problem } => self.seats.borrow_mut().opened(&worker, Err(problem)),
@@ -117,7 +120,6 @@ impl Desk {
             },
             AgentInput::Prompt(_)
             | AgentInput::Cancel { .. }
-            | AgentInput::Steer { .. }
             | AgentInput::ClientToolDone { .. }
             | AgentInput::Close => {}
         }
@@ -239,6 +241,7 @@ impl<'a> Turn<'a> {
             Step::Tool { name, input, asks } => self.tool(&name, input, asks).await?,
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
+            Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Compact { before, after } => self.compact(before, after).await?,
@@ -401,6 +404,18 @@ impl<'a> Turn<'a> {
         self.part(AgentEvent::Asked { turn_id: self.id(), request }).await?;
         let words = answer.await.map_err(|_| Left::Closed)?;
         self.say(&words).await
+    }
+
+    /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.
+    async fn await_steering(&self) -> Result<(), Left> {
+        if self.worker.is_some() {
+            return self.say("nobody steers a subagent").await;
+        }
+        let message = self.desk.asks.borrow_mut().await_steering();
+        self.desk.emit(AgentEvent::TakesSteering { turn_id: self.id() }).await?;
+        let Steering { id, text } = message.await.map_err(|_| Left::Closed)?;
+        self.desk.emit(AgentEvent::SteeringTaken { turn_id: self.id(), id }).await?;
+        self.say(&format!("steered: {text}")).await
     }
 
     // What is reported, and how it ends.

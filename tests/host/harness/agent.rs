@@ -32,12 +32,6 @@ impl RecordingAgent {
         Self { extras: demo.extras(), demo, heard: Arc::default() }
     }
 
-    /// The same, that can do something more or less than the demo.
-    pub fn with_extras(mut self, change: impl FnOnce(&mut AgentExtras)) -> Self {
-        change(&mut self.extras);
-        self
-    }
-
     /// What its processes were told, picked.
     pub fn inputs<T>(&self, pick: impl Fn(&AgentInput) -> Option<T>) -> Vec<T> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,6 +42,11 @@ impl RecordingAgent {
     pub async fn until(&self, holds: impl Fn(&[AgentInput]) -> bool) {
         let heard = || holds(&self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs);
         eventually("the agent is told", heard).await;
+    }
+
+    /// The same, able to do this.
+    pub fn with_extras(self, extras: AgentExtras) -> Self {
+        Self { extras, ..self }
     }
 
     /// How many processes were started.
@@ -63,6 +62,16 @@ impl RecordingAgent {
             _ => None,
         });
         prompts.collect()
+    }
+
+    /// The steering messages that its processes were handed: id and text.
+    pub fn steered(&self) -> Vec<(String, String)> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let steered = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Steer { id, message, .. } => Some((id.clone(), message.text.clone())),
+            _ => None,
+        });
+        steered.collect()
     }
 
     /// What was decided about its tool calls, in order.

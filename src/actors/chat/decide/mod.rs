@@ -56,6 +56,8 @@ pub enum Entry {
     Fetched(Action),
     /// The host's, on the session's channel.
     Session(StateAction),
+    /// The chat's queue is paused, or its pause is lifted.
+    Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
     /// A fact of the host about the session.
@@ -79,6 +81,8 @@ pub enum Effect {
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
     /// Something for the agent, as it is.
     Tell(Box<AgentInput>),
+    /// A steering message for the turn.
+    Steer { turn_id: String, id: String },
     /// A client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
 }
