@@ -120,6 +120,17 @@ impl TestHost {
         look(&actions);
     }
 
+    /// The whole log: the number and the bytes of each event.
+    pub fn log(&self) -> Vec<(ServerSeq, Vec<u8>)> {
+        let mut log = Vec::new();
+        let mut visit = |record: Record| {
+            log.push((record.seq, record.action.to_vec()));
+            ControlFlow::Continue(())
+        };
+        self.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+        log
+    }
+
     /// Stops the host in order. When this returns nothing of it holds its store any more.
     pub fn stop(mut self) {
         self.end();
