@@ -20,6 +20,9 @@ use crate::events::ServerSeq;
 /// The state of a channel as it was.
 pub const STATE_AT: &str = "x-scrollback/stateAt";
 
+/// A queued message goes out now.
+pub const SEND_NOW: &str = "x-scrollback/sendNow";
+
 /// A chat starts over.
 pub const CLEAR: &str = "x-scrollback/clear";
 
@@ -27,7 +30,7 @@ pub const CLEAR: &str = "x-scrollback/clear";
 pub const FORK_AT: &str = "x-scrollback/forkAt";
 
 /// The extensions that are served.
-pub const NAMES: &[&str] = &[STATE_AT, CLEAR, FORK_AT];
+pub const NAMES: &[&str] = &[STATE_AT, SEND_NOW, CLEAR, FORK_AT];
 
 /// Forks a chat at any turn that ever was; answers `null`.
 pub fn fork_at(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
@@ -44,6 +47,13 @@ fn read_fork_at(params: &Params<'_>) -> Result<(String, String, Moment), Refusal
         _ => return Err(invalid_params("serverSeq", "or turnId must be there, and not both")),
     };
     Ok((params.channel()?, params.name("chat")?, moment))
+}
+
+/// Sends a queued message now; answers `null`.
+pub fn send_now(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let read = || Ok((params.channel()?, params.name("id")?));
+    let Some((ticket, (chat, id))) = ticket.checked(read()) else { return };
+    peer.app.host.command(caller, &chat, ChatCommand::SendNow { id }, ticket.reply());
 }
 
 /// Starts a chat over; answers `null`.

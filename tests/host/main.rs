@@ -29,6 +29,7 @@ mod replay;
 mod resources;
 mod rewinds;
 mod samples;
+mod send_now;
 mod sessions;
 mod slow;
 mod steering;

@@ -255,8 +255,8 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
     }
     let later = "moveChat sessionConfigCompletions authenticate createResourceWatch \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
-        fetchAutomationRuns x-scrollback/clear x-scrollback/compact x-scrollback/sendNow \
-        x-scrollback/stopBackgroundWork x-scrollback/forkAt x-scrollback/publishVisual x-scrollback/listVisuals \
+        fetchAutomationRuns x-scrollback/compact \
+        x-scrollback/stopBackgroundWork x-scrollback/publishVisual x-scrollback/listVisuals \
         x-scrollback/removeVisual shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;
@@ -291,6 +291,8 @@ async fn every_error_names_its_code() {
         ("fetchTurns", json!({ "channel": nowhere }), -32008, "not-found"),
         ("fetchTurns", json!({ "channel": S }), -32008, "not-found"),
         ("fetchTurns", json!({ "channel": chat, "cursor": "x" }), -32602, "unknown-cursor"),
+        ("x-scrollback/sendNow", json!({ "channel": nowhere, "id": "m" }), -32008, "not-found"),
+        ("x-scrollback/sendNow", json!({ "channel": chat, "id": "m" }), -32008, "request-not-found"),
         ("disposeChat", json!({ "channel": nowhere }), -32008, "not-found"),
         ("disposeChat", json!({ "channel": S }), -32008, "not-found"),
         ("disposeSession", json!({ "channel": "ahp-session:/none" }), -32001, "unknown-session"),

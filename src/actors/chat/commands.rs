@@ -12,6 +12,7 @@ use crate::actors::core::By;
 use crate::actors::session::{answer, refuse};
 
 mod clear;
+mod send_now;
 
 /// What becomes of a command that is not refused.
 pub(super) struct Accepted {
@@ -39,6 +40,7 @@ impl ChatActor {
                 Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
             } else {
                 match command {
+                    ChatCommand::SendNow { id } => send_now::decide(&core, &cell, &id, at),
                     ChatCommand::Clear { force } => clear::decide(&core, &cell, force, at),
                 }
             }
