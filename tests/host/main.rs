@@ -5,10 +5,12 @@
 
 mod actors;
 mod approvals;
+mod background;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
 mod command;
+mod compaction;
 mod completions;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
@@ -17,6 +19,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod forks;
 mod harness;
 mod killed;
 mod mirrors;
@@ -26,7 +29,9 @@ mod queue;
 mod refusals;
 mod replay;
 mod resources;
+mod rewinds;
 mod samples;
+mod send_now;
 mod sessions;
 mod slow;
 mod steering;

@@ -2,7 +2,8 @@
 //!
 //! A compaction changes nothing of the conversation: the notice stands in the turn, and every turn stays.
 
-use ahp_types::state::{Message, MessageKind};
+use ahp_types::common::JsonObject;
+use ahp_types::state::{Message, MessageKind, MessageOrigin};
 
 use crate::actors::agent::PromptKind;
 
@@ -10,6 +11,19 @@ use crate::actors::agent::PromptKind;
 const ASKS_FOR: &str = "scrollback.asksFor";
 /// Its value for a compaction.
 const COMPACTION: &str = "compaction";
+
+/// The message of the turn in which an agent is asked for a compaction. Nobody has sent it: it is the host's.
+pub fn request() -> Message {
+    let meta = JsonObject::from_iter([(ASKS_FOR.to_owned(), COMPACTION.into())]);
+    Message {
+        text: "Compact the context.".to_owned(),
+        origin: MessageOrigin { kind: MessageKind::SystemNotification },
+        attachments: None,
+        model: None,
+        agent: None,
+        meta: Some(meta),
+    }
+}
 
 /// What a turn with this message is for. Clients cannot write our keys.
 pub fn kind(message: &Message) -> PromptKind {
@@ -35,6 +49,17 @@ pub fn in_words(before: Option<u64>, after: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hosts_request_is_known_again_and_no_other_message_is_taken_for_it() {
+        assert_eq!(kind(&request()), PromptKind::Compact);
+        let mut other = request();
+        other.meta = None;
+        assert_eq!(kind(&other), PromptKind::Message);
+        let mut other = request();
+        other.origin.kind = MessageKind::User;
+        assert_eq!(kind(&other), PromptKind::Message);
+    }
 
     #[test]
     fn the_notice_says_how_many_tokens_went_where_or_that_the_agent_does_not() {

@@ -6,6 +6,7 @@
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
 mod background;
+mod commands;
 mod compaction;
 pub mod conversation;
 pub mod decide;
@@ -30,7 +31,7 @@ use ahp_types::common::JsonObject;
 use serde_json::Value;
 
 use super::agent::{AgentEvent, AgentInput};
-use super::command::Reply;
+use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Ends, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
@@ -66,6 +67,11 @@ pub enum ChatMessage {
         caller: Caller,
         cursor: Option<String>,
         window: Option<Window>,
+        reply: Reply,
+    },
+    Command {
+        caller: Caller,
+        command: ChatCommand,
         reply: Reply,
     },
     /// The first message of a new chat.
@@ -116,6 +122,7 @@ impl ChatMessage {
             ChatMessage::Dispatch { .. }
                 | ChatMessage::Subscribe(_)
                 | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
         )
     }
@@ -321,6 +328,7 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
         }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
         Entry::EndBackground => recording.end_workers(cell, Ends::Background),
+        Entry::EndWorkers => recording.end_workers(cell, Ends::All),
         Entry::EndWorker(worker) => recording.end_workers(cell, Ends::One(&worker)),
     }
 }
@@ -373,6 +381,7 @@ impl Handler<ChatMessage> for ChatActor {
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
+            ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
             ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
@@ -398,7 +407,7 @@ impl ChatActor {
             ChatMessage::Subscribe(subscriber) => {
                 not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
             }
-            ChatMessage::FetchTurns { reply, .. } => {
+            ChatMessage::FetchTurns { reply, .. } | ChatMessage::Command { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }

@@ -262,7 +262,8 @@ impl ChatActor {
         {
             let mut new = new.borrow_mut();
             let summary = mirror::summary_of(&state);
-            recording.chat_fact(&mut new, &Fact::ChatCreated { session, state: Box::new(state), fork: None });
+            recording
+                .chat_fact(&mut new, &Fact::ChatCreated { session, state: Box::new(state), fork: None, context: None });
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
             let started = Action::host(StateAction::ChatTurnStarted(started));

@@ -147,14 +147,21 @@ impl Recording<'_> {
                 self.use_id(chat, b't', &started.turn_id);
             }
             StateAction::ChatTurnResume(_) if chat.fold.state.active_turn.is_some() => self.runs(chat),
+            StateAction::ChatBackgroundWorkSet(_) => self.runs(chat),
+            StateAction::ChatBackgroundWorkRemoved(_) if !works(chat) => self.rests(chat),
             StateAction::ChatPendingMessageSet(set) => self.use_id(chat, b'm', &set.id),
             _ => {}
         }
     }
 
+    /// A start of the host looks at what runs in the chat: a turn, or background work.
     fn runs(&mut self, chat: &ChatCell) {
         let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
         self.batch.rows.push(row);
+    }
+
+    fn rests(&mut self, chat: &ChatCell) {
+        self.batch.rows.push(RowOp::Delete { table: Table::Running, key: rows::channel_key(chat.id) });
     }
 
     fn use_id(&mut self, chat: &mut ChatCell, kind: u8, id: &str) {
@@ -195,8 +202,10 @@ impl Recording<'_> {
         self.batch.rows.extend([
             RowOp::Put { table: Table::Turn, key, value },
             RowOp::Put { table: Table::Used, key: rows::used_key(chat.id, b't', &turn.turn_id), value: n },
-            RowOp::Delete { table: Table::Running, key: rows::channel_key(chat.id) },
         ]);
+        if !works(chat) {
+            self.rests(chat);
+        }
         self.tally(chat.id, |tally| tally.ended = turn.n);
         let ended = StoredTurn { n: turn.n, row: turn.row, json: turn.json };
         chat.undurable.push_back(Undurable { turn: ended, turn_id: turn.turn_id, point: turn.point });
@@ -366,6 +375,12 @@ impl Recording<'_> {
         core.shared.registry.list(core.id, &row);
         core.listed = Some(row);
     }
+}
+
+/// Whether a turn or background work runs in a chat.
+fn works(chat: &ChatCell) -> bool {
+    let state = &chat.fold.state;
+    state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some()
 }
 
 /// Lets the agent hear of the workers that are over.

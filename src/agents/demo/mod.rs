@@ -28,10 +28,10 @@ use rules::RuleBook;
 /// The provider id of the demo.
 pub const PROVIDER: &str = "demo";
 
-const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
+const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
 const EXTRAS: AgentExtras =
-    AgentExtras { steering: true, rewind: false, compact: true, resume: true, images: true, stops_workers: true };
+    AgentExtras { steering: true, rewind: true, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

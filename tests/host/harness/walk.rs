@@ -30,7 +30,7 @@ impl Choice {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -46,6 +46,7 @@ const SCRIPTS: [&str; 16] = [
     "/sleep 30000",
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
+    "/words 5 1\n/await-steering\n/words 3\n/await-steering",
     "",
 ];
 
@@ -111,7 +112,9 @@ impl Walk {
         match choice.what % 32 {
             0..=4 => self.start(who, &chat, choice.b).await,
             5..=6 => self.cancel(who, &chat).await,
-            7..=9 => self.queue(who, &chat, choice.b).await,
+            7..=8 => self.queue(who, &chat, choice.b).await,
+            9 if choice.b.is_multiple_of(4) => self.take_back_steering(who, &chat).await,
+            9 => self.steer(who, &chat, choice.b).await,
             10 => self.edit(who, &chat, choice.b).await,
             11 => self.take_back(who, &chat, choice.b).await,
             12 => self.reorder(who, &chat, choice.b).await,
@@ -153,6 +156,29 @@ impl Walk {
         let text = SCRIPTS[(script % SCRIPTS.len() as u64) as usize];
         let action = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message(text) });
         self.dispatch(who, chat, action).await;
+    }
+
+    async fn steer(&mut self, who: usize, chat: &str, which: u64) {
+        let id = match which % 3 {
+            // One that waits already is edited, or moved.
+            0 => self.steering(who, chat),
+            1 if which.is_multiple_of(2) => self.one_queued(who, chat, which),
+            _ => self.name("s"),
+        };
+        let text = self.name("steer ");
+        let action =
+            json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message(&text) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn take_back_steering(&mut self, who: usize, chat: &str) {
+        let id = self.steering(who, chat);
+        self.dispatch(who, chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id })).await;
+    }
+
+    fn steering(&self, who: usize, chat: &str) -> String {
+        let slot = self.mirrors[who].chat(chat).and_then(|chat| chat.steering_message.as_ref());
+        slot.map_or_else(|| "s0".into(), |message| message.id.clone())
     }
 
     fn queued(&self, who: usize, chat: &str) -> Vec<PendingMessage> {
