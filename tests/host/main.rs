@@ -5,6 +5,8 @@
 
 mod actors;
 mod approvals;
+mod attached_chats;
+mod attachments;
 mod background;
 mod cases;
 mod chats;
@@ -19,6 +21,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod fetched;
 mod forks;
 mod harness;
 mod killed;

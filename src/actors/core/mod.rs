@@ -25,6 +25,7 @@ pub use checkpoints::{Unsaved, checkpoint};
 pub use recording::Recording;
 pub use workers::Ends;
 
+use crate::actors::attaching::Attached;
 use crate::actors::chat::ChatActor;
 use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::resent;
@@ -55,6 +56,8 @@ pub struct ClientAction {
     pub sent: Bytes,
     /// What tells a re-sent action from a new one.
     pub fingerprint: [u8; 16],
+    /// What came of its message's attachments, once they were worked on.
+    pub attached: Option<Arc<Attached>>,
 }
 
 impl ClientAction {

@@ -18,6 +18,7 @@ use crate::actors::envelope;
 use crate::actors::session::{SessionActor, SessionMessage, reject_lost};
 use crate::actors::shared::Shared;
 use crate::actors::writer::{Lost, Place};
+use crate::attachments::{FileRef, references};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
@@ -41,6 +42,7 @@ impl SessionCore {
             beside: Vec::new(),
             stopped: Vec::new(),
             fingerprinted: false,
+            unreferred: Vec::new(),
         }
     }
 }
@@ -60,6 +62,8 @@ pub struct Recording<'a> {
     /// Workers whose turns the batch ends, with these turns: their agent hears of it.
     pub(super) stopped: Vec<(Addr<ChatActor>, String)>,
     fingerprinted: bool,
+    /// Stored attachments that something no longer refers to.
+    unreferred: Vec<FileRef>,
 }
 
 /// What the batch holds of one chat that is in memory until it is on disk.
@@ -120,7 +124,13 @@ impl Recording<'_> {
 
     pub(super) fn one_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
         let before = chat.fold.head();
+        let files = references::is_touched_by(&action.decoded).then(|| references::held(&chat.fold.state));
         let ended = chat.fold.apply(&action, self.by.at);
+        if let Some(before) = files {
+            let changes = references::changes(&before, &chat.fold.state, &action.decoded, by_client);
+            self.batch.rows.extend(changes.rows(chat.id));
+            self.unreferred.extend(changes.removed.into_iter().map(|(file, _)| file));
+        }
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
@@ -315,8 +325,13 @@ impl Recording<'_> {
         if !stopped.is_empty() {
             self.core.lane.release(None, Box::new(move |place| tell_stopped(place, stopped)));
         }
+        let unreferred = std::mem::take(&mut self.unreferred);
+        let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(attachments) = attachments.filter(|_| place.is_ok()) {
+                attachments.collect(unreferred);
+            }
             match place {
                 Ok(_) => told.into_iter().for_each(|(chat, durable)| chat.do_send(durable)),
                 Err(_) => session.do_send(SessionMessage::Lost { generation }),
