@@ -36,7 +36,17 @@ pub const STOP_BACKGROUND_WORK: &str = "x-scrollback/stopBackgroundWork";
 pub const FORK_AT: &str = "x-scrollback/forkAt";
 
 /// The extensions that are served.
-pub const NAMES: &[&str] = &[STATE_AT, SEND_NOW, CLEAR, COMPACT, STOP_BACKGROUND_WORK, FORK_AT];
+pub const NAMES: &[&str] = &[
+    STATE_AT,
+    SEND_NOW,
+    CLEAR,
+    COMPACT,
+    STOP_BACKGROUND_WORK,
+    FORK_AT,
+    "x-scrollback/publishVisual",
+    "x-scrollback/listVisuals",
+    "x-scrollback/removeVisual",
+];
 
 /// Forks a chat at any turn that ever was; answers `null`.
 pub fn fork_at(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {

@@ -40,6 +40,7 @@ mod slow;
 mod steering;
 mod summaries;
 mod turns;
+mod visuals;
 mod vscode;
 mod windows;
 mod workers;

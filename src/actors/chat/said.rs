@@ -37,6 +37,7 @@ impl ChatActor {
             AgentEvent::WorkerStarted { turn_id, tool_call_id, worker } => {
                 self.spawn_worker(turn_id, tool_call_id, worker, ctx);
             }
+            AgentEvent::Visual { request_id, visual, .. } => self.agent_publishes(request_id, *visual, ctx),
             AgentEvent::TakesSteering { turn_id } => {
                 self.cell.borrow_mut().takes_steering = Some(turn_id);
                 self.follow(Input::AgentTakes, ctx);

@@ -275,7 +275,7 @@ impl ChatActor {
             recording.list_worker(&mut cell, &title, uri.as_str());
         }
         recording.mirror(&cell, true);
-        recording.beside(new);
+        recording.also(new);
         let weight = recording.finish(Some((&mut cell, &address)));
         self.in_flight.add(weight);
         let (shared, settled) = (Arc::clone(&self.shared), uri.clone());

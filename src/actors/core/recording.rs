@@ -39,8 +39,10 @@ impl SessionCore {
             notes: Vec::new(),
             summary_too: false,
             tallies: Vec::new(),
-            beside: Vec::new(),
+            also: Vec::new(),
             stopped: Vec::new(),
+            beside: 0,
+            gone: Vec::new(),
             fingerprinted: false,
             unreferred: Vec::new(),
         }
@@ -58,9 +60,13 @@ pub struct Recording<'a> {
     summary_too: bool,
     tallies: Vec<Tally>,
     /// Chats that the batch changes beside the one that decides.
-    beside: Vec<Rc<RefCell<ChatCell>>>,
+    also: Vec<Rc<RefCell<ChatCell>>>,
     /// Workers whose turns the batch ends, with these turns: their agent hears of it.
     pub(super) stopped: Vec<(Addr<ChatActor>, String)>,
+    /// Bytes that are bounded by somebody else, and do not count as the chat's own on their way.
+    beside: usize,
+    /// Channels that are gone once the batch is durable.
+    gone: Vec<Channel>,
     fingerprinted: bool,
     /// Stored attachments that something no longer refers to.
     unreferred: Vec<FileRef>,
@@ -232,6 +238,27 @@ impl Recording<'_> {
         self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);
     }
 
+    /// Records a fact of the host on a canvas's channel.
+    pub fn canvas_fact(&mut self, canvas: &Channel, id: ChannelId, fact: &Fact) {
+        self.push(canvas.clone(), id, Kind::Host, fact.bytes(), None, false);
+    }
+
+    /// Records an action on a canvas's channel.
+    pub fn canvas_action(&mut self, canvas: &Channel, id: ChannelId, action: &Action) {
+        self.push(canvas.clone(), id, Kind::Action, action.bytes.clone(), None, false);
+    }
+
+    /// Says that so many bytes of the batch are bounded by whoever records them: they do not count against what a chat may
+    /// have on its way.
+    pub fn beside(&mut self, bytes: usize) {
+        self.beside += bytes;
+    }
+
+    /// Ends the subscriptions to a channel once the batch is durable: it is gone.
+    pub fn channel_gone(&mut self, channel: Channel) {
+        self.gone.push(channel);
+    }
+
     /// Records what the session's channel has to say about a chat's change. `inputs_too`: whether what it waits for may
     /// have changed.
     pub fn mirror(&mut self, chat: &ChatCell, inputs_too: bool) {
@@ -241,8 +268,8 @@ impl Recording<'_> {
     }
 
     /// A chat whose cell is new, or that is changed beside the one that decides: its actor is told what is on disk too.
-    pub fn beside(&mut self, chat: Rc<RefCell<ChatCell>>) {
-        self.beside.push(chat);
+    pub fn also(&mut self, chat: Rc<RefCell<ChatCell>>) {
+        self.also.push(chat);
     }
 
     /// Makes a channel known, with its first fact.
@@ -294,15 +321,16 @@ impl Recording<'_> {
         if self.core.unsaved.is_due() {
             self.core.save_after(&mut self.batch);
         }
-        let weight = self.batch.weight();
+        let weight = self.batch.weight().saturating_sub(self.beside);
         let mut told = Vec::new();
         let mut checkpoints = Vec::new();
         if let Some((cell, address)) = chat {
             self.on_its_way(cell, address.clone(), weight, &mut told, &mut checkpoints);
         }
-        self.beside_on_its_way(&mut told, &mut checkpoints);
+        self.also_on_its_way(&mut told, &mut checkpoints);
         let after = After {
             notes: std::mem::take(&mut self.notes),
+            gone: std::mem::take(&mut self.gone),
             client: self.by.client.take(),
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
@@ -360,9 +388,9 @@ impl Recording<'_> {
         told.push((actor, ChatMessage::Durable { weight, ended, used }));
     }
 
-    fn beside_on_its_way(&mut self, told: &mut Vec<(Addr<ChatActor>, ChatMessage)>, checkpoints: &mut Vec<Batch>) {
+    fn also_on_its_way(&mut self, told: &mut Vec<(Addr<ChatActor>, ChatMessage)>, checkpoints: &mut Vec<Batch>) {
         let mut done: Vec<ChannelId> = Vec::new();
-        for cell in std::mem::take(&mut self.beside) {
+        for cell in std::mem::take(&mut self.also) {
             let Ok(mut cell) = cell.try_borrow_mut() else { continue };
             let Some(actor) = cell.actor.clone().filter(|_| !done.contains(&cell.id)) else { continue };
             done.push(cell.id);
@@ -410,6 +438,7 @@ fn tell_stopped(place: Result<Place, Lost>, stopped: Vec<(Addr<ChatActor>, Strin
 /// What follows a batch, once it may be shown or is lost.
 struct After {
     notes: Vec<bytestring::ByteString>,
+    gone: Vec<Channel>,
     client: Option<ClientAction>,
     session: Addr<SessionActor>,
     generation: u64,
@@ -419,7 +448,7 @@ struct After {
 impl After {
     /// Whether anybody hears of the batch beside its envelopes.
     fn has_to_say(&self) -> bool {
-        !self.notes.is_empty() || self.client.is_some()
+        !self.notes.is_empty() || !self.gone.is_empty() || self.client.is_some()
     }
 
     fn run(self, place: Result<Place, Lost>) {
@@ -427,6 +456,9 @@ impl After {
             Ok(_) => {
                 for note in &self.notes {
                     self.shared.hub.notify(&Channel::root(), note);
+                }
+                for channel in &self.gone {
+                    self.shared.hub.drop_channel(channel);
                 }
             }
             Err(lost) => {

@@ -78,7 +78,7 @@ impl Recording<'_> {
             }
             self.mirror(&worker, true);
         }
-        self.beside(cell);
+        self.also(cell);
         self.unlist_worker(chat, worker);
     }
 
@@ -143,7 +143,7 @@ impl Recording<'_> {
         }
         self.unlist_worker(&mut above, chat.channel.as_str());
         drop(above);
-        self.beside(cell);
+        self.also(cell);
     }
 
     /// Gives an open call that spawned workers its result.

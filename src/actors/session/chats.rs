@@ -31,6 +31,7 @@ use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::fact::Fact;
 use crate::projections::mirror;
+use crate::projections::visual::Visual;
 
 type Core = Rc<RefCell<SessionCore>>;
 
@@ -212,7 +213,9 @@ impl SessionActor {
         if let Some(actor) = actor {
             actor.do_send(ChatMessage::Abandon);
         }
-        self.answer_gone(&core.borrow(), vec![uri.clone()], None, reply);
+        let canvases = cell.iter().flat_map(|cell| canvases(&cell.borrow()));
+        let gone = std::iter::once(uri.clone()).chain(canvases).collect();
+        self.answer_gone(&core.borrow(), gone, None, reply);
     }
 
     /// `disposeSession`: off every list; what was said stays in the log.
@@ -237,6 +240,7 @@ impl SessionActor {
         }
         let session = core.borrow().channel.clone();
         let mut gone = uris;
+        gone.extend(cells.iter().flat_map(|cell| canvases(&cell.borrow())));
         gone.push(session.clone());
         self.answer_gone(&core.borrow(), gone, Some(session), reply);
     }
@@ -371,6 +375,11 @@ fn is_last(core: &SessionCore, uri: &Channel) -> bool {
     let others = state.chats.iter().filter(|chat| chat.resource != uri.as_str());
     !state.chats.iter().any(|chat| chat.resource == uri.as_str() && is_worker(&chat))
         && others.filter(|chat| !is_worker(chat)).count() == 0
+}
+
+/// The canvases of a chat, which go with it.
+fn canvases(cell: &ChatCell) -> Vec<Channel> {
+    cell.fold.visuals.iter().map(Visual::canvas).collect()
 }
 
 /// Cancels the running turn of a chat that goes.

@@ -30,6 +30,7 @@ pub(super) struct Asks {
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
     /// Answers that nobody waited for, in words, each with its request, oldest first.
     unsaid: Vec<(String, String)>,
+    visuals: HashMap<String, oneshot::Sender<Result<String, String>>>,
     steering: Option<oneshot::Sender<Steering>>,
 }
 
@@ -96,6 +97,18 @@ impl Asks {
         self.unsaid = left;
         let taken: Vec<(String, String)> = taken;
         taken.into_iter().map(|(_, words)| words).collect()
+    }
+
+    pub(super) fn await_visual(&mut self, request_id: &str) -> oneshot::Receiver<Result<String, String>> {
+        let (sender, receiver) = oneshot::channel();
+        self.visuals.insert(request_id.to_owned(), sender);
+        receiver
+    }
+
+    pub(super) fn published(&mut self, request_id: &str, outcome: Result<String, String>) {
+        if let Some(waiting) = self.visuals.remove(request_id) {
+            let _ = waiting.send(outcome);
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: &[&str] = &["client-tool", "visual", "limit"];
+pub const LATER: &[&str] = &["client-tool", "limit"];
 
 /// What separates the steps of a worker.
 const BETWEEN_STEPS: &str = " ;; ";
@@ -36,6 +36,11 @@ pub enum Step {
         options: Vec<String>,
         /// Whether the turn waits for the answer.
         waits: bool,
+    },
+    /// Publish a page.
+    Visual {
+        title: String,
+        html: String,
     },
     Sleep(Duration),
     AwaitSteering,
@@ -128,6 +133,7 @@ fn step(line: &str) -> Step {
         "ask-tool" => tool(rest, true),
         "question" => question(rest, true),
         "question-async" => question(rest, false),
+        "visual" => visual(rest),
         "sleep" => millis(rest).map(Step::Sleep),
         "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
@@ -183,6 +189,14 @@ fn tool(rest: &str, asks: bool) -> Parsed<Step> {
         return Err("a name");
     }
     Ok(Step::Tool { name: name.to_owned(), input: input.to_owned(), asks })
+}
+
+fn visual(rest: &str) -> Parsed<Step> {
+    let (title, html) = first_word(rest);
+    if html.is_empty() {
+        return Err("a title of one word and a page");
+    }
+    Ok(Step::Visual { title: title.to_owned(), html: html.to_owned() })
 }
 
 fn question(rest: &str, waits: bool) -> Parsed<Step> {
@@ -257,6 +271,8 @@ mod tests {
         assert_eq!(one("/question Which? | a | b c"), question("Which?", &["a", "b c"], true));
         assert_eq!(one("/question Why?"), question("Why?", &[], true));
         assert_eq!(one("/question-async Which? | a"), question("Which?", &["a"], false));
+        let (title, html) = ("Sales".to_owned(), "<p>up and up".to_owned());
+        assert_eq!(one("/visual Sales <p>up and up"), Step::Visual { title, html });
         assert_eq!(one("/sleep 250"), Step::Sleep(Duration::from_millis(250)));
         assert_eq!(one("/await-steering"), Step::AwaitSteering);
         assert_eq!(one("/usage 10 20"), Step::Usage { input: 10, output: 20 });
