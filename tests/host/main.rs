@@ -8,6 +8,7 @@ mod approvals;
 mod attached_chats;
 mod attachments;
 mod background;
+mod batches;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -40,6 +41,7 @@ mod slow;
 mod steering;
 mod summaries;
 mod turns;
+mod verify;
 mod visuals;
 mod vscode;
 mod windows;

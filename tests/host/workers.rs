@@ -220,6 +220,18 @@ async fn a_worker_that_fails_does_not_block_the_turn_that_spawned_it() {
     assert_eq!((own.get("activeTurn"), &own["turns"][0]["state"]), (None, &json!("cancelled")));
 }
 
+#[tokio::test]
+async fn a_worker_publishes_in_its_own_chat() {
+    let host = TestHost::in_memory();
+    let (mut client, chat) = open(&host).await;
+    client.run(&chat, "t", "/subagent /visual Page <p>hello</p>").await;
+    let (turn, worker) = newest_worker(&mut client, &chat).await;
+    let own = state(&mut client, &worker).await;
+    assert_eq!(own["canvases"].as_array().map(Vec::len), Some(1), "{own}");
+    assert_eq!(state(&mut client, &chat).await.get("canvases"), None);
+    assert_eq!(results(&turn)[0], markdown(&own["turns"][0])[0]);
+}
+
 /// What a person may do in a worker's chat, and what not. Each is refused before anything else is looked at.
 #[tokio::test]
 async fn a_worker_is_read_only_for_people() {

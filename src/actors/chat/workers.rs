@@ -100,19 +100,27 @@ impl ChatActor {
     /// What this chat hears of a process: of its own, or of the one that speaks for it. A worker has one turn, whatever its
     /// agent calls it, and after that only the end of its background work is news.
     pub(super) fn heard(&self, process: u64, mut event: AgentEvent) -> Option<AgentEvent> {
-        let Some(employer) = &self.employer else {
-            let speaks = self.process.as_ref().is_some_and(|current| current.number == process);
-            return speaks.then_some(event);
-        };
+        if self.speaking() != Some(process) {
+            return None;
+        }
+        if self.employer.is_none() {
+            return Some(event);
+        }
         let runs = self.cell.borrow().fold.state.active_turn.is_some();
         let is_news = runs || matches!(event, AgentEvent::BackgroundWorkDone { .. });
-        if employer.process != process || !is_news {
+        if !is_news {
             return None;
         }
         if let (Some(turn), Some(own)) = (event.turn_mut(), &self.handed) {
             turn.clone_from(own);
         }
         Some(event)
+    }
+
+    /// The number of the process that speaks for this chat: its own, or the one of the chat above.
+    pub(super) fn speaking(&self) -> Option<u64> {
+        let own = self.process.as_ref().map(|process| process.number);
+        own.or_else(|| self.employer.as_ref().map(|employer| employer.process))
     }
 
     /// Hands something to the process for one of its workers.
