@@ -6,6 +6,7 @@
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
 mod background;
+mod client_tools;
 mod commands;
 mod compaction;
 pub mod conversation;
@@ -47,14 +48,15 @@ use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
-pub use decide::{Entry, foresee, needs_work, sends};
+pub use client_tools::abandoned;
+pub use decide::{Effect, Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
 pub use text::PendingText;
 pub use waiting::list_paused;
 pub use workers::Workers;
 
-use decide::{Effect, Verdict, View};
+use decide::{Verdict, View};
 use process::Process;
 use workers::Employer;
 

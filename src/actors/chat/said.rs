@@ -9,6 +9,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolInput};
 
+use super::client_tools::ClientCall;
 use super::decide::Entry;
 use super::queue::Input;
 use super::text::TextKind;
@@ -33,6 +34,9 @@ impl ChatActor {
             AgentEvent::Text { turn_id, text } => self.stream(turn_id, TextKind::Markdown, &text, ctx),
             AgentEvent::Reasoning { turn_id, text } => self.stream(turn_id, TextKind::Reasoning, &text, ctx),
             AgentEvent::Ended { ending, .. } => self.ended(ending, ctx),
+            AgentEvent::ClientTool { turn_id, tool_call_id, tool_name, input } => {
+                self.call_client(ClientCall { turn_id, tool_call_id, tool_name, input }, ctx);
+            }
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
             AgentEvent::WorkerStarted { turn_id, tool_call_id, worker } => {
                 self.spawn_worker(turn_id, tool_call_id, worker, ctx);

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 pub use cell::ChatCell;
 pub use checkpoints::{Unsaved, checkpoint};
-pub use recording::Recording;
+pub use recording::{Part, Recording};
 pub use workers::Ends;
 
 use crate::actors::attaching::Attached;

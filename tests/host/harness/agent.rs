@@ -15,6 +15,7 @@ use super::eventually;
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    name: &'static str,
     extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
 }
@@ -28,8 +29,13 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
+        Self::named("demo")
+    }
+
+    /// One that stands beside the demo, under a name of its own.
+    pub fn named(name: &'static str) -> Self {
         let demo = agents::built_in();
-        Self { extras: demo.extras(), demo, heard: Arc::default() }
+        Self { extras: demo.extras(), demo, name, heard: Arc::default() }
     }
 
     /// What its processes were told, picked.
@@ -62,6 +68,11 @@ impl RecordingAgent {
             _ => None,
         });
         prompts.collect()
+    }
+
+    /// All that its processes were told.
+    pub fn told(&self) -> Vec<AgentInput> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
     }
 
     /// The steering messages that its processes were handed: id and text.
@@ -109,11 +120,11 @@ impl RecordingAgent {
 
 impl Agent for RecordingAgent {
     fn provider(&self) -> &str {
-        self.demo.provider()
+        self.name
     }
 
     fn info(&self) -> AgentInfo {
-        self.demo.info()
+        AgentInfo { provider: self.name.to_owned(), ..self.demo.info() }
     }
 
     fn extras(&self) -> AgentExtras {
