@@ -133,6 +133,12 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
+    #[serde(with = "kinds::count")]
+    pub max_turn_processes: usize,
+    /// What an agent is told, behind the message, of a turn that it is to take up.
+    #[serde(with = "kinds::text")]
+    pub resume_words: String,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -172,6 +178,10 @@ pub enum Kept {
     /// Erased: not by this version.
     Delete,
 }
+
+/// What an agent is told of a turn that it is to take up, where nothing else is configured.
+pub const RESUME_WORDS: &str = "This turn was interrupted and is taken up again. You may know its message already: go on \
+    where you stopped, and do not do again what is done.";
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -218,6 +228,8 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_turn_processes: 2,
+            resume_words: RESUME_WORDS.into(),
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,
             min_free: 64 * MIB,

@@ -144,7 +144,8 @@ pub struct Prompt {
     pub turn_id: String,
     /// The message as it stands in the log.
     pub message: Message,
-    /// The message as the agent is to be given it, attachments resolved.
+    /// The message as the agent is to be given it, attachments resolved; behind it, for a turn that is taken up, the words
+    /// that say so.
     pub blocks: Vec<PromptBlock>,
     /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
     pub attempt: u32,

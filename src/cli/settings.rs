@@ -26,6 +26,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
+        max_turn_processes: config.max_turn_processes,
+        resume_words: config.resume_words.clone(),
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn, TurnState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
+use super::attempts::Attempts;
 use super::fact::Fact;
 use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
@@ -51,10 +52,18 @@ pub struct Branch {
 impl Branch {
     /// The branch that ends with this turn.
     pub fn new(path: Path, before: Path, last: Turn, point: Option<Point>) -> Self {
-        let resumable = matches!(last.response_parts.last(), Some(ResponsePart::Error(e)) if e.resumable == Some(true));
-        let last = if resumable { last } else { hollow(last) };
+        let last = if is_resumable(&last) { last } else { hollow(last) };
         Self { path, before, last: Some(Box::new(last)), point }
     }
+}
+
+/// Whether a turn that has ended can be taken up again: its last part is an error that says so.
+pub fn is_resumable(turn: &Turn) -> bool {
+    let error = match turn.response_parts.last() {
+        Some(ResponsePart::Error(error)) => error.resumable,
+        _ => None,
+    };
+    turn.state == TurnState::Error && error == Some(true)
 }
 
 /// A turn without what was said: nobody who folds on looks at that.
@@ -89,6 +98,9 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// The attempts at the running turn, or at the one that ended last.
+    #[serde(default)]
+    pub attempts: Attempts,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -122,6 +134,7 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            attempts: Attempts::default(),
             parts: None,
         }
     }
@@ -198,6 +211,7 @@ impl ChatFold {
         if outcome != ReduceOutcome::Applied {
             return None;
         }
+        self.attempts.apply(&action.decoded);
         match &action.decoded {
             StateAction::ChatTurnStarted(_) => {
                 self.started = at;
@@ -228,6 +242,7 @@ impl ChatFold {
 
     /// Applies a fact of the host.
     pub fn apply_fact(&mut self, fact: &Fact) {
+        self.attempts.apply_fact(fact);
         match fact {
             Fact::Conversation { id } => {
                 self.conversation = Some(id.clone());

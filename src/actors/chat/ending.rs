@@ -1,9 +1,9 @@
 //! How turns end, and what follows: the activity is cleared, and the queue goes on or pauses.
 //!
 //! The queue's law: the next queued message goes out when a turn completes; any other end pauses a queue that has messages,
-//! and nothing leaves a paused queue by itself.
+//! and nothing leaves a paused queue by itself. A turn that was resumed and completes lifts the pause.
 
-use actix::{AsyncContext, Context};
+use actix::Context;
 use ahp_types::actions::{
     ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatPendingMessageRemovedAction,
     ChatResponsePartAction, ChatTurnCancelledAction, ChatTurnCompleteAction, SessionMetaChangedAction, StateAction,
@@ -16,7 +16,6 @@ use serde_json::json;
 use super::ChatActor;
 use super::decide::{Effect, Entry, turn_started};
 use crate::actors::core::{ChatCell, SessionCore};
-use crate::actors::session::RETRY;
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
 use crate::projections::mirror;
@@ -75,7 +74,11 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
         return (entries, Vec::new());
     }
     if is_paused(core, cell) {
-        return (entries, Vec::new());
+        // Somebody resumed the turn whose ending paused the queue.
+        if !cell.fold.attempts.resumed {
+            return (entries, Vec::new());
+        }
+        entries.extend(pause(core, cell, false));
     }
     let (sent, effects) = send_queued(core, cell, &next.id, at);
     entries.extend(sent);
@@ -152,35 +155,5 @@ impl ChatActor {
         let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
         let by = self.by_host();
         self.record(by, entries, Vec::new(), ctx);
-    }
-
-    /// A turn is running and nobody works on it: a crash interrupted it. It gets its ending, and says why.
-    /// While the disk takes nothing it waits, so that the chat can be read meanwhile.
-    pub(super) fn recover(&mut self, ctx: &mut Context<Self>) {
-        self.end_background_work(ctx);
-        let turn = self.cell.borrow().fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
-        let Some(turn_id) = turn else { return };
-        if self.shared.store.accepts_appends().is_err() {
-            ctx.run_later(RETRY, move |actor, ctx| {
-                let runs = actor.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
-                if runs && actor.handed.is_none() {
-                    actor.recover(ctx);
-                }
-            });
-            return;
-        }
-        let text = "The host was interrupted while this turn ran. It was not taken up again.";
-        let notice = vec![Entry::Host(notice(&turn_id, text))];
-        let by = self.by_host();
-        let (entries, effects) = {
-            let (core, cell) = (self.core.borrow(), self.cell.borrow());
-            let Some(action) = cancelled(&cell.fold, by.at) else { return };
-            let (after, effects) = after(&core, &cell, false, by.at);
-            let mut entries = notice;
-            entries.push(Entry::Host(action));
-            entries.extend(after);
-            (entries, effects)
-        };
-        self.record(by, entries, effects, ctx);
     }
 }

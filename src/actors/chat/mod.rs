@@ -3,7 +3,7 @@
 //!
 //! decide, append, apply, publish, act: a decision is pure and synchronous; its events are applied and queued in the same
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
-//! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
+//! of the host, of the actor or of a commit) takes that turn up as it wakes, or ends it: none stays open.
 
 pub mod conversation;
 pub mod decide;
@@ -12,7 +12,9 @@ mod message;
 pub mod pages;
 mod process;
 pub mod said;
+mod taken_up;
 mod text;
+mod unanswered;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -350,6 +352,8 @@ impl Handler<ChatMessage> for ChatActor {
                 self.cell.borrow_mut().durable(ended, used);
             }
             ChatMessage::Act(effects) => self.act(effects, ctx),
+            // A stop freezes the turn: what its agent says meanwhile (that it ends, too) is not the turn's any more.
+            ChatMessage::Agent { .. } if self.shared.is_stopping() => {}
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
             ChatMessage::Configured { config } => self.configured(config),
             ChatMessage::Stop => self.stop(ctx),

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::conversation::StoredConversation;
 use super::decide::Effect;
 use super::{ChatActor, ChatMessage, message};
-use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock};
 
 /// A process that was started.
 pub struct Process {
@@ -96,12 +96,12 @@ impl ChatActor {
         if self.shared.is_stopping() {
             return;
         }
-        let message = {
+        let handed = {
             let cell = self.cell.borrow();
             let active = cell.fold.state.active_turn.as_ref().filter(|turn| turn.id == turn_id);
-            active.map(|turn| turn.message.clone())
+            active.map(|turn| (turn.message.clone(), cell.fold.attempts.taken_up))
         };
-        let Some(message) = message else { return };
+        let Some((message, attempt)) = handed else { return };
         if self.process.is_none() && !self.start_process(ctx) {
             let text = "the agent of this session is not configured on this host";
             return self.end_turn(
@@ -112,8 +112,11 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let blocks = message::blocks(&message);
-        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+        let mut blocks = message::blocks(&message);
+        if attempt > 0 {
+            blocks.push(PromptBlock::Text { text: self.shared.settings.resume_words.clone() });
+        }
+        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt }));
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {

@@ -122,7 +122,11 @@ impl Recording<'_> {
     }
 
     fn runs(&mut self, chat: &ChatCell) {
-        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
+        let value = match chat.fold.attempts.taken_up {
+            0 => Bytes::new(),
+            attempts => Bytes::copy_from_slice(&attempts.to_be_bytes()),
+        };
+        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value };
         self.batch.rows.push(row);
     }
 
@@ -154,8 +158,10 @@ impl Recording<'_> {
     /// Records a fact of the host on a chat's channel.
     pub fn chat_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
         chat.fold.apply_fact(fact);
-        if let Fact::ChatCreated { .. } = fact {
-            self.head(chat, 0);
+        match fact {
+            Fact::ChatCreated { .. } => self.head(chat, 0),
+            Fact::Attempt { .. } => self.runs(chat),
+            _ => {}
         }
         let bytes = fact.bytes();
         chat.unsaved.add(bytes.len());

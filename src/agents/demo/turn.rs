@@ -138,11 +138,14 @@ impl<'a> Turn<'a> {
 
     async fn perform(&self) -> Result<Ending, Left> {
         let steps = script::parse(&self.prompt.message.text);
-        let first = self.first_step(steps.len());
+        let first = self.first_step();
         if first == 0 {
             self.greet().await?;
         }
         for (at, step) in steps.into_iter().enumerate().skip(first) {
+            if at > first {
+                self.keep_position(at).await?;
+            }
             if let Some(ending) = self.step(at, step).await? {
                 return Ok(ending);
             }
@@ -151,14 +154,11 @@ impl<'a> Turn<'a> {
         Ok(Ending::Complete)
     }
 
-    /// The step to begin with. A turn that is taken up and that nothing is known of has none left.
-    fn first_step(&self, steps: usize) -> usize {
-        if self.prompt.attempt == 0 {
-            return 0;
-        }
+    /// The step to begin with. A turn that is taken up and that nothing is known of was at its first.
+    fn first_step(&self) -> usize {
         match &*self.desk.position.borrow() {
-            Some(position) if position.turn_id == self.prompt.turn_id => position.step,
-            _ => steps,
+            Some(position) if self.prompt.attempt > 0 && position.turn_id == self.prompt.turn_id => position.step,
+            _ => 0,
         }
     }
 
@@ -341,9 +341,9 @@ impl<'a> Turn<'a> {
         self.desk.emit(AgentEvent::Remember { key, value }).await
     }
 
-    /// Keeps that the turn goes on after the step `at`, for this process and for the next.
-    async fn keep_position(&self, at: usize) -> Result<(), Left> {
-        let position = Position { turn_id: self.id(), step: at + 1 };
+    /// Keeps that the turn goes on with this step when it is taken up, by this process or by the next.
+    async fn keep_position(&self, step: usize) -> Result<(), Left> {
+        let position = Position { turn_id: self.id(), step };
         let value = position.to_value();
         *self.desk.position.borrow_mut() = Some(position);
         self.remember(self.desk.position_key.clone(), value).await
@@ -351,13 +351,13 @@ impl<'a> Turn<'a> {
 
     async fn fail(&self, at: usize, message: String, resumable: bool) -> Result<Ending, Left> {
         if resumable {
-            self.keep_position(at).await?;
+            self.keep_position(at + 1).await?;
         }
         Ok(Ending::Failed { error_type: ERROR_TYPE.to_owned(), message, resumable })
     }
 
     async fn crash(&self, at: usize) -> Result<Left, Left> {
-        self.keep_position(at).await?;
+        self.keep_position(at + 1).await?;
         self.desk.emit(AgentEvent::Gone { problem: "the demo crashed, as it was told to".to_owned() }).await?;
         Ok(Left::Crashed)
     }

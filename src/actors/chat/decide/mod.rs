@@ -8,6 +8,7 @@ pub mod marks;
 pub mod pending;
 pub mod tools;
 pub mod turn_cancelled;
+pub mod turn_resume;
 pub mod turn_started;
 
 use std::collections::HashMap;
@@ -118,6 +119,7 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
     }
     match &action.decoded {
         StateAction::ChatTurnStarted(_)
+        | StateAction::ChatTurnResume(_)
         | StateAction::ChatPendingMessageSet(_)
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
@@ -128,6 +130,7 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
     match action.decoded.clone() {
         StateAction::ChatTurnStarted(started) => turn_started::decide(view, &started, &action),
         StateAction::ChatTurnCancelled(cancel) => turn_cancelled::decide(view, &cancel, &action),
+        StateAction::ChatTurnResume(resume) => turn_resume::decide(view, &resume, &action),
         StateAction::ChatToolCallConfirmed(decision) => tools::confirmed(view, decision, action),
         StateAction::ChatToolCallResultConfirmed(decision) => tools::result_confirmed(view, &decision, action),
         StateAction::ChatToolCallComplete(done) => tools::complete(view, done, action),
@@ -141,8 +144,7 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatIsReadChanged(change) => Ok(marks::is_read(view, change.is_read, action)),
         StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
-        StateAction::ChatTurnResume(_)
-        | StateAction::ChatTruncated(_)
+        StateAction::ChatTruncated(_)
         | StateAction::ChatWorkingDirectorySet(_)
         | StateAction::ChatWorkingDirectoryRemoved(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
