@@ -145,6 +145,12 @@ pub struct Config {
     /// Bytes of a replay in one answer; beyond it snapshots are sent.
     #[serde(with = "kinds::size")]
     pub replay_limit: usize,
+    /// Items of one answer to `completions`.
+    #[serde(with = "kinds::count")]
+    pub max_completions: usize,
+    /// How long files are searched for them.
+    #[serde(with = "kinds::span")]
+    pub completion_time: Duration,
     /// Bytes free on the disk below which nothing is appended.
     #[serde(with = "kinds::size_or_zero")]
     pub min_free: usize,
@@ -232,6 +238,8 @@ impl Config {
             resume_words: RESUME_WORDS.into(),
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,
+            max_completions: 50,
+            completion_time: Duration::from_millis(200),
             min_free: 64 * MIB,
             cache_capacity: 64 * MIB,
         }

@@ -2,7 +2,7 @@
 //!
 //! The folders tell the life of a command: a frame comes in at `protocol`, is checked by `access`, becomes a command to
 //! an actor in `actors`, which decides, appends to `events`, folds with `projections`, and only then do subscribers and
-//! agents hear of it. Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ←
+//! agents hear of it. Imports go one way: `events` ← `projections`, `resources` ← `actors` ← `agents`, `access`, `admin` ←
 //! `protocol` ← `main`.
 
 pub mod access;
@@ -15,3 +15,4 @@ pub mod config;
 pub mod events;
 pub mod projections;
 pub mod protocol;
+pub mod resources;

@@ -1,6 +1,6 @@
 //! Reads the source and fails on an import that goes backwards, and on a word outside the one place that may know it.
 //!
-//! Imports go one way: `events` ← `projections` ← `actors` ← `agents`, `access`, `admin` ← `protocol` ← `cli`, `main`.
+//! Imports go one way: `events` ← `projections`, `resources` ← `actors` ← `agents`, `access`, `admin` ← `protocol` ← `cli`, `main`.
 //! `clock` and `config` are for all. Modules of one step may use each other, but not in a circle of two.
 //!
 //! This is a reader of text, not a compiler: comments, strings and character literals are told from code, paths that
@@ -17,7 +17,7 @@ use std::path::Path;
 const STEPS: [&[&str]; 7] = [
     &["clock", "config"],
     &["events"],
-    &["projections", "attachments"],
+    &["projections", "attachments", "resources"],
     &["actors"],
     &["agents", "access", "admin"],
     &["protocol"],

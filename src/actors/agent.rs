@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::{JsonObject, StringOrMarkdown};
 use ahp_types::state::{
     AgentInfo, BackgroundWork, ChatInputAnswer, ChatInputRequest, ChatInputResponseKind, ConfirmationOption, Message,
@@ -55,9 +56,30 @@ pub trait Agent: Send + Sync + 'static {
     /// The configuration that its sessions have: the schema of all properties and their defaults.
     fn configuration(&self) -> (SessionConfigSchema, JsonObject);
 
+    /// What a message to it may begin with: its commands, each under `/` and its name.
+    fn commands(&self) -> Vec<AgentCommand> {
+        Vec::new()
+    }
+
+    /// The values that `property` of the configuration can have and that fit `query`, for a property whose values are not
+    /// all in the schema; `config` are the other values so far. Runs where blocking is fine.
+    fn config_values(&self, _property: &str, _config: &JsonObject, _query: &str) -> Vec<SessionConfigValueItem> {
+        Vec::new()
+    }
+
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
     /// that fails says so with [`AgentEvent::Gone`].
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess>;
+}
+
+/// A command that an agent takes in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCommand {
+    /// Without the `/`.
+    pub name: String,
+    pub description: String,
+    /// What is written behind it, in words; empty for nothing.
+    pub arguments: String,
 }
 
 /// What a process is started with.

@@ -20,6 +20,8 @@ pub enum RefusalKind {
     NotFound,
     NotPermitted,
     AlreadyExists,
+    /// A resource is no longer the version that was named.
+    Conflict,
 }
 
 /// A command that is refused: nothing was changed.

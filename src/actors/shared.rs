@@ -14,10 +14,13 @@ use super::router::Hub;
 use super::writer::LogWriter;
 use crate::clock::Clock;
 use crate::events::Store;
+use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
 pub struct Shared {
     pub settings: HostSettings,
+    /// Where resources may be.
+    pub roots: Arc<Roots>,
     pub store: Arc<dyn Store>,
     pub hub: Arc<Hub>,
     pub writer: LogWriter,

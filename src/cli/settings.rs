@@ -7,6 +7,7 @@ use crate::actors::writer::Durability;
 use crate::config::{Config, DurabilityWord};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
+use crate::resources::uri::file_uri;
 
 /// What the host is told.
 pub fn host(config: &Config) -> HostSettings {
@@ -18,6 +19,7 @@ pub fn host(config: &Config) -> HostSettings {
         },
         default_directory: file_uri(&real(&config.default_directory)),
         allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
+        data_directory: Some(real(&config.data)),
         default_agent: config.default_agent.clone(),
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
@@ -51,6 +53,8 @@ pub fn protocol(config: &Config) -> ProtocolSettings {
         pong_timeout: config.ping_timeout,
         close_timeout: config.close_timeout,
         replay_limit: config.replay_limit,
+        max_completions: config.max_completions,
+        completion_time: config.completion_time,
     }
 }
 
@@ -68,30 +72,10 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The `file:` URI of an absolute path.
-fn file_uri(path: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-
-    let mut uri = String::from("file://");
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
-            other => uri.push_str(&format!("%{other:02X}")),
-        }
-    }
-    uri
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Environment, load};
-
-    #[test]
-    fn a_path_becomes_a_file_uri() {
-        assert_eq!(file_uri(Path::new("/home/ada")), "file:///home/ada");
-        assert_eq!(file_uri(Path::new("/a b/ü%")), "file:///a%20b/%C3%BC%25");
-    }
 
     #[test]
     fn the_defaults_of_the_keys_are_those_of_the_settings() {
@@ -101,6 +85,7 @@ mod tests {
             host_name: String::new(),
             default_directory: String::new(),
             allowed_directories: Vec::new(),
+            data_directory: None,
             ..settings
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));

@@ -27,6 +27,7 @@ pub fn code(kind: RefusalKind) -> i32 {
         RefusalKind::NotFound => -32008,
         RefusalKind::NotPermitted => -32009,
         RefusalKind::AlreadyExists => -32010,
+        RefusalKind::Conflict => -32011,
     }
 }
 

@@ -12,7 +12,7 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, extensions, handshake, reconnect, sessions, subscribe};
+use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe};
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -41,6 +41,16 @@ const METHODS: &[(&str, Handler)] = &[
     ("createChat", Handler::Request(chats::create)),
     ("disposeChat", Handler::Request(chats::dispose)),
     ("fetchTurns", Handler::Request(chats::fetch_turns)),
+    ("completions", Handler::Request(completions::completions)),
+    ("resourceRead", Handler::Request(resources::read)),
+    ("resourceWrite", Handler::Request(resources::write)),
+    ("resourceList", Handler::Request(resources::list)),
+    ("resourceCopy", Handler::Request(resources::copy)),
+    ("resourceMove", Handler::Request(resources::rename)),
+    ("resourceDelete", Handler::Request(resources::delete)),
+    ("resourceResolve", Handler::Request(resources::resolve)),
+    ("resourceMkdir", Handler::Request(resources::make_directory)),
+    ("resourceRequest", Handler::Request(resources::request)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),

@@ -15,6 +15,7 @@ pub mod frame;
 
 mod chats;
 mod collect;
+mod completions;
 mod extensions;
 mod handshake;
 mod inbox;
@@ -25,11 +26,13 @@ mod params;
 mod peer;
 mod reconnect;
 mod replay;
+mod resources;
 mod seats;
 mod sessions;
 mod socket;
 mod subscribe;
 mod ticket;
+mod trigger;
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -38,6 +41,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header;
+use tokio::sync::Semaphore;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use crate::access::Gate;
@@ -76,6 +81,10 @@ pub struct ProtocolSettings {
     pub close_timeout: Duration,
     /// Bytes of a replay in one answer, beyond which snapshots are sent.
     pub replay_limit: usize,
+    /// Items of one answer to `completions`.
+    pub max_completions: usize,
+    /// How long files are searched for them.
+    pub completion_time: Duration,
 }
 
 impl Default for ProtocolSettings {
@@ -95,9 +104,16 @@ impl Default for ProtocolSettings {
             pong_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(10),
             replay_limit: 8 << 20,
+            max_completions: 50,
+            completion_time: Duration::from_millis(200),
         }
     }
 }
+
+/// How many requests work on files at a time.
+const FILES_AT_ONCE: usize = 8;
+/// How many search for paths at a time.
+const SEARCHES_AT_ONCE: usize = 4;
 
 /// What all connections share.
 pub struct App {
@@ -105,6 +121,10 @@ pub struct App {
     pub gate: Gate,
     pub settings: ProtocolSettings,
     pub clients: ClientMemory,
+    /// The right to work on files: a few at a time, so that what is read at once stays bounded.
+    files: Arc<Semaphore>,
+    /// The same for searches, which do not wait behind files.
+    searches: Arc<Semaphore>,
     seats: Arc<Seats>,
 }
 
@@ -113,7 +133,9 @@ impl App {
     pub fn new(host: Arc<Host>, gate: Gate, settings: ProtocolSettings) -> Self {
         let seats = Seats::new(settings.max_connections, settings.max_connections_of_one);
         let clients = ClientMemory::new(Arc::clone(&host));
-        Self { host, gate, settings, clients, seats }
+        let files = Arc::new(Semaphore::new(FILES_AT_ONCE));
+        let searches = Arc::new(Semaphore::new(SEARCHES_AT_ONCE));
+        Self { host, gate, settings, clients, files, searches, seats }
     }
 }
 

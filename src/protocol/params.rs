@@ -13,6 +13,8 @@ use crate::events::channel::ROOT;
 
 /// Bytes of the longest URI or client id that is taken.
 pub const MAX_NAME: usize = 2_048;
+/// Bytes of the longest URI of a resource: a path of 4,096 bytes, each of them percent-encoded.
+pub const MAX_URI: usize = 3 * 4_096 + 256;
 
 /// Params by name.
 #[derive(Debug)]
@@ -86,6 +88,18 @@ pub fn check_name(field: &str, value: &str) -> Result<(), Refusal> {
         0 => Err(invalid_params(field, "must not be empty")),
         1..=MAX_NAME => Ok(()),
         _ => Err(invalid_params(field, "must not be longer than 2048 bytes")),
+    }
+}
+
+/// Checks the size of a resource's URI.
+///
+/// # Errors
+/// A refusal when it is empty or too long.
+pub fn check_uri(field: &str, uri: &str) -> Result<(), Refusal> {
+    match uri.len() {
+        0 => Err(invalid_params(field, "must not be empty")),
+        1..=MAX_URI => Ok(()),
+        _ => Err(invalid_params(field, &format!("must not be longer than {MAX_URI} bytes"))),
     }
 }
 

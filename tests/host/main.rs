@@ -9,6 +9,7 @@ mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
 mod command;
+mod completions;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
@@ -25,6 +26,7 @@ mod properties;
 mod queue;
 mod refusals;
 mod replay;
+mod resources;
 mod samples;
 mod sessions;
 mod slow;

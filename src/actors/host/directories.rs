@@ -2,6 +2,7 @@
 
 use super::Host;
 use crate::actors::command::{Refusal, RefusalKind};
+use crate::resources::uri::file_path;
 
 impl Host {
     /// The directories of a session: those that it names, in the allowed ones by real path, else the default one.
@@ -21,7 +22,7 @@ impl Host {
 
     fn check_directory(&self, uri: &str) -> Result<(), Refusal> {
         let bad = |text: String| Refusal::new(RefusalKind::NotPermitted, "bad-directory", text);
-        let path = file_path(uri).ok_or_else(|| bad(format!("{uri} is not a file: URI of this host")))?;
+        let path = file_path(uri).map_err(|_| bad(format!("{uri} is not a file: URI of this host")))?;
         let real = path.canonicalize().map_err(|e| bad(format!("{uri}: {e}")))?;
         if !real.is_dir() {
             return Err(bad(format!("{uri} is not a directory")));
@@ -30,27 +31,4 @@ impl Host {
         let inside = allowed.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root)));
         if inside { Ok(()) } else { Err(bad(format!("{uri} is outside of the allowed directories"))) }
     }
-}
-
-/// The path that a `file:` URI of this host names.
-pub fn file_path(uri: &str) -> Option<std::path::PathBuf> {
-    let rest = uri.strip_prefix("file://")?;
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    if !path.starts_with('/') {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = tail.get(2..)?;
-    }
-    let text = String::from_utf8(bytes).ok()?;
-    (!text.contains('\0')).then(|| std::path::PathBuf::from(text))
 }

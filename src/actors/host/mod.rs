@@ -20,7 +20,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-pub use directories::file_path;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
 
@@ -34,7 +33,7 @@ use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
 use crate::actors::router::Hub;
-use crate::actors::session::{SessionMessage, reject_at};
+use crate::actors::session::{OnLook, SessionMessage, reject_at};
 use crate::actors::shared::Shared;
 use crate::actors::writer::LogWriter;
 use crate::clock::Clock;
@@ -42,6 +41,7 @@ use crate::events::rows::{ChannelKind, number_of_key};
 use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::{FoldFault, catalogue};
+use crate::resources::Roots;
 
 /// A snapshot on its way to a client.
 #[derive(Debug, Clone)]
@@ -139,7 +139,9 @@ impl Host {
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let roots = Roots::new(&settings.allowed_directories, settings.data_directory.as_deref());
         let shared = Arc::new(Shared {
+            roots: Arc::new(roots),
             settings,
             store,
             hub,
@@ -229,6 +231,11 @@ impl Host {
         &self.shared.writer
     }
 
+    /// Where resources may be.
+    pub fn roots(&self) -> &Arc<Roots> {
+        &self.shared.roots
+    }
+
     pub fn agents(&self) -> &[Arc<dyn Agent>] {
         &self.shared.agents
     }
@@ -314,6 +321,11 @@ impl Host {
         caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
     }
 
+    /// The agent with this provider id.
+    pub fn agent(&self, provider: &str) -> Option<Arc<dyn Agent>> {
+        self.shared.agent(provider).map(Arc::clone)
+    }
+
     /// The one name and the number of the channel that `uri` names now (itself, or a synonym), if it is there.
     ///
     /// # Errors
@@ -367,6 +379,17 @@ impl Host {
             window,
             reply,
         });
+    }
+
+    /// Looks at what a chat is in: its agent, its directories, the session's other chats. `then` only hands over.
+    pub fn look_at_chat(&self, chat: &str, then: OnLook) {
+        match self.shared.registry.resolve(chat) {
+            Ok(Some(found)) if found.kind == ChannelKind::Chat => {
+                self.to_session(&found, SessionMessage::Look { chat: found.channel.clone(), then });
+            }
+            Ok(_) => then(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
+            Err(fault) => then(Err(unavailable(fault))),
+        }
     }
 
     fn to_chat(&self, chat: &str, reply: Reply, message: impl FnOnce(&Resolved, Reply) -> SessionMessage) {

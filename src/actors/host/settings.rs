@@ -14,6 +14,8 @@ pub struct HostSettings {
     pub default_directory: String,
     /// Directories that sessions may work in, by real path.
     pub allowed_directories: Vec<std::path::PathBuf>,
+    /// The host's own data directory, which no client reaches.
+    pub data_directory: Option<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
     pub idle_timeout: Duration,
@@ -43,6 +45,7 @@ impl Default for HostSettings {
             durability: Durability::Commit,
             default_directory: "file:///".into(),
             allowed_directories: vec!["/".into()],
+            data_directory: None,
             default_agent: None,
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
+use super::looking::{self, OnLook};
 use crate::actors::command::{Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
@@ -64,6 +65,11 @@ pub enum SessionMessage {
         window: Option<Window>,
         reply: Reply,
     },
+    /// What a chat is in, for who writes a message to it.
+    Look {
+        chat: Channel,
+        then: OnLook,
+    },
     /// A client is gone from this session: its entry goes after the grace time.
     ClientLeft {
         client_id: Arc<str>,
@@ -119,6 +125,7 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -140,6 +147,7 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
     }
@@ -159,6 +167,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
+        SessionMessage::Look { chat, then } => looking::look(core, &chat, then),
         _ => {}
     }
 }

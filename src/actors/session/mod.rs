@@ -8,6 +8,7 @@ mod answers;
 mod chats;
 mod create;
 mod loading;
+mod looking;
 mod messages;
 mod sleeping;
 
@@ -25,6 +26,7 @@ pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
     answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
 };
+pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
 use answers::subscribe;
@@ -176,6 +178,7 @@ impl SessionActor {
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
+            SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
             SessionMessage::ClientLeft { client_id, connection } => {
                 self.client_left(&core, &client_id, connection, ctx);
             }

@@ -7,6 +7,7 @@
 //! nothing else, so that a test can foretell it.
 
 mod asks;
+mod commands;
 mod history;
 mod rules;
 mod run;
@@ -19,7 +20,7 @@ use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
 };
 
-use crate::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
+use crate::actors::agent::{Agent, AgentCommand, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use rules::RuleBook;
 
 /// The provider id of the demo.
@@ -61,6 +62,10 @@ impl Agent for DemoAgent {
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         (settings::schema(), settings::defaults())
+    }
+
+    fn commands(&self) -> Vec<AgentCommand> {
+        commands::all()
     }
 
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
