@@ -19,8 +19,6 @@ pub struct Attempts {
     pub taken_up: u32,
     /// How often it was handed to a new process after an interruption, since a person began or resumed it.
     pub interrupted: u32,
-    /// Whether it was resumed after an error.
-    pub resumed: bool,
     /// How many turns in a row ended at a limit.
     pub limited: u32,
     /// The resume that is owed to it.
@@ -51,7 +49,6 @@ impl Attempts {
             }
             StateAction::ChatTurnResume(_) => {
                 self.taken_up = self.taken_up.saturating_add(1);
-                self.resumed = true;
                 self.owed = None;
                 if !std::mem::take(&mut self.by_host) {
                     self.interrupted = 0;

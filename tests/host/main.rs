@@ -30,6 +30,7 @@ mod resources;
 mod samples;
 mod sessions;
 mod slow;
+mod steering;
 mod summaries;
 mod taken_up;
 mod turns;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use scrollback::actors::agent::{AgentEvent, Ending, ToolAsk};
+use scrollback::actors::agent::{AgentEvent, AgentExtras, Ending, ToolAsk};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::{Record, ServerSeq, Store};
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ async fn at_most_two_processes_work_on_a_turn_and_a_person_who_resumes_it_begins
 #[tokio::test]
 async fn where_the_agent_cannot_take_it_up_a_notice_says_why_and_the_queue_pauses() {
     let directory = tempfile::tempdir().unwrap();
-    let agent = RecordingAgent::without_resume();
+    let agent = RecordingAgent::new().with_extras(AgentExtras::default());
     let host = TestHost::on_disk_with(directory.path(), with(&agent));
     let (mut client, chat) = open(&host).await;
     client.say(&chat, "t", "hello").await;

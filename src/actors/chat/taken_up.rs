@@ -5,11 +5,11 @@
 //! the process starts. Else it says why, and ends as cancelled. What somebody stopped does not run, so it is never taken up.
 
 use actix::{AsyncContext, Context};
-use ahp_types::actions::{ChatActivityChangedAction, StateAction};
 use ahp_types::state::ChatOrigin;
 
 use super::decide::{Effect, Entry};
-use super::{ChatActor, ending, unanswered};
+use super::queue::Input;
+use super::{ChatActor, ending, unanswered, waiting};
 use crate::actors::session::RETRY;
 use crate::projections::fact::Fact;
 
@@ -60,19 +60,19 @@ impl ChatActor {
 
     /// Writes the attempt down, with an end to all that the old process had open, and prompts a new one once that is on disk.
     fn take_up(&mut self, turn_id: String, ctx: &mut Context<Self>) {
+        let by = self.by_host();
+        let at = by.at;
         let entries = {
-            let cell = self.cell.borrow();
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let turn = cell.fold.state.active_turn.as_ref();
             let mut entries = turn.map(|turn| unanswered::settle(&turn_id, &turn.response_parts)).unwrap_or_default();
-            if cell.fold.state.activity.is_some() {
-                let cleared = ChatActivityChangedAction { activity: None };
-                entries.push(Entry::Host(StateAction::ChatActivityChanged(cleared)));
-            }
+            entries.extend(ending::quiet(&cell));
+            let (waiting, _) = waiting::follow(&core, &cell, Input::TakenUp, None, at).unwrap_or_default();
+            entries.extend(waiting);
             let attempt = cell.fold.attempts.taken_up.saturating_add(1);
             entries.push(Entry::Fact(Fact::Attempt { turn_id: turn_id.clone(), attempt }));
             entries
         };
-        let by = self.by_host();
         self.record(by, entries, vec![Effect::Prompt { turn_id }], ctx);
     }
 

@@ -42,10 +42,9 @@ impl RecordingAgent {
         Self { extras: demo.extras(), demo, heard: Arc::default(), gate: Arc::default() }
     }
 
-    /// One that cannot take up a turn.
-    pub fn without_resume() -> Self {
-        let agent = Self::new();
-        Self { extras: AgentExtras { resume: false, ..agent.extras }, ..agent }
+    /// The same, able to do this.
+    pub fn with_extras(self, extras: AgentExtras) -> Self {
+        Self { extras, ..self }
     }
 
     /// Lets the next thing that a process is told block its chat's thread, until [`RecordingAgent::let_go`].
@@ -85,6 +84,16 @@ impl RecordingAgent {
             _ => None,
         });
         prompts.collect()
+    }
+
+    /// The steering messages that its processes were handed: id and text.
+    pub fn steered(&self) -> Vec<(String, String)> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let steered = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Steer { id, message, .. } => Some((id.clone(), message.text.clone())),
+            _ => None,
+        });
+        steered.collect()
     }
 
     /// What was decided about its tool calls, in order.
