@@ -52,6 +52,8 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceMkdir", Handler::Request(resources::make_directory)),
     ("resourceRequest", Handler::Request(resources::request)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
 ];

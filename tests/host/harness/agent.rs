@@ -131,6 +131,11 @@ impl RecordingAgent {
         self.emits(AgentEvent::Ended { turn_id: turn.into(), ending }).await;
     }
 
+    /// Makes the newest process complete `turn`.
+    pub async fn ends(&self, turn: &str) {
+        self.emits(AgentEvent::Ended { turn_id: turn.into(), ending: Ending::Complete }).await;
+    }
+
     /// Makes the newest process say something.
     pub async fn emits(&self, event: AgentEvent) {
         let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sink.clone();
