@@ -136,6 +136,12 @@ pub struct Config {
     /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
     #[serde(with = "kinds::count")]
     pub max_turn_processes: usize,
+    /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
+    #[serde(with = "kinds::spans")]
+    pub overload_retries: Vec<Duration>,
+    /// Turns in a row that ended at a limit and that the host takes up by itself.
+    #[serde(with = "kinds::count")]
+    pub limit_resumes: usize,
     /// What an agent is told, behind the message, of a turn that it is to take up.
     #[serde(with = "kinds::text")]
     pub resume_words: String,
@@ -235,6 +241,8 @@ impl Config {
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
             max_turn_processes: 2,
+            overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
+            limit_resumes: 3,
             resume_words: RESUME_WORDS.into(),
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,

@@ -13,6 +13,7 @@ pub mod connection;
 pub mod core;
 pub mod envelope;
 pub mod host;
+pub mod owed;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

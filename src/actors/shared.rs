@@ -8,6 +8,7 @@ use actix::Addr;
 use super::agent::Agent;
 use super::clients::Clients;
 use super::host::HostSettings;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -28,6 +29,7 @@ pub struct Shared {
     pub clock: Clock,
     pub registry: Registry,
     pub clients: Clients,
+    pub owed: OwedResumes,
     pub root: OnceLock<Addr<RootActor>>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,

@@ -29,6 +29,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
         max_turn_processes: config.max_turn_processes,
+        overload_retries: config.overload_retries.clone(),
+        limit_resumes: config.limit_resumes,
         resume_words: config.resume_words.clone(),
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,

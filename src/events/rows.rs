@@ -38,6 +38,8 @@ pub enum Table {
     SessionById = b'A',
     /// Chat, n → where the agent can go back to at the end of that turn (JSON).
     Point = b'P',
+    /// When a chat's owed resume is due in ms (`u64`), chat → empty: what a start has to wait for.
+    Owed = b'W',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
 }
@@ -58,6 +60,7 @@ impl Table {
         Table::Running,
         Table::SessionById,
         Table::Point,
+        Table::Owed,
         Table::Fork,
     ];
 }
@@ -156,6 +159,18 @@ pub fn recent_key(modified_at: i64, session: ChannelId) -> Vec<u8> {
     let mut key = (u64::MAX - u64::try_from(modified_at).unwrap_or(0)).to_be_bytes().to_vec();
     key.extend_from_slice(&session.0.to_be_bytes());
     key
+}
+
+/// The key of [`Table::Owed`]: the first to be due first.
+pub fn owed_key(at: i64, chat: ChannelId) -> Vec<u8> {
+    let mut key = u64::try_from(at).unwrap_or(0).to_be_bytes().to_vec();
+    key.extend_from_slice(&chat.0.to_be_bytes());
+    key
+}
+
+/// The time in such a key.
+pub fn owed_at(key: &[u8]) -> Option<i64> {
+    i64::try_from(leading_number(key)?).ok()
 }
 
 /// The number in the value of a [`Table::Head`] row, or at the start of a [`Table::Dispatched`] one.

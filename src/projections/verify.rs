@@ -13,7 +13,7 @@ use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
-use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
+use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
 /// How often a channel is checked again while a host appends to it.
@@ -253,7 +253,25 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
         Ok(())
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
+    owed(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
+}
+
+/// The row of what is owed to a chat: one where the fold says so, and none else.
+fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    store.scan_rows(Table::Owed, &[], None, &mut |key, _| {
+        if number_of_key(key) == Some(chat.0) {
+            rows.push(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let wanted: Vec<Vec<u8>> = at.fold.attempts.owed.iter().map(|owed| owed_key(owed.at, chat)).collect();
+    if rows == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the rows of what is owed to {uri} are not what the log says")))
+    }
 }
 
 /// Applies the record to a second fold, which says whether it ended a turn.

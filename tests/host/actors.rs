@@ -51,7 +51,7 @@ async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_is_t
     let delta = a.envelope(|e| e["action"]["type"] == json!("chat/delta")).await;
     assert_eq!((&delta["channel"], &delta["action"]["content"]), (&json!(whole), &json!("unharmed")));
 
-    agent.ends("t1", Ending::Complete).await;
+    agent.ended("t1", Ending::Complete).await;
     let end = a.until_ended("t1").await.pop().unwrap();
     assert_eq!(end["action"]["type"], json!("chat/turnComplete"));
     let state = a.subscribe(&broken).await["state"].clone();

@@ -211,7 +211,7 @@ async fn a_turn_whose_batch_was_lost_is_taken_up_without_what_was_lost() {
     scene.agent.says("t1", "these words are lost").await;
     eventually("a new process is prompted", || scene.agent.prompts() == ["t1", "t1"]).await;
     scene.agent.says("t1", "said again").await;
-    scene.agent.ends("t1", Ending::Complete).await;
+    scene.agent.ended("t1", Ending::Complete).await;
     let seen = a.until_ended("t1").await;
     assert_eq!(seen.last().unwrap()["action"]["type"], json!("chat/turnComplete"));
     assert!(!json!(seen).to_string().contains("these words are lost"));

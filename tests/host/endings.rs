@@ -182,7 +182,7 @@ async fn the_agent_hears_of_a_resume_when_it_is_on_disk_and_not_before() {
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     let failed = |text: &str| Ending::Failed { error_type: "x".into(), message: text.into(), resumable: true };
-    agent.ends("t", failed("one")).await;
+    agent.ended("t", failed("one")).await;
     client.until_ended("t").await;
     gate.hold();
     let seq = client.dispatch(&chat, resume("t")).await;
@@ -196,7 +196,7 @@ async fn the_agent_hears_of_a_resume_when_it_is_on_disk_and_not_before() {
     assert_eq!((prompt.attempt, agent.starts(), &blocks[0]["text"]), (1, 1, &json!("hello")));
     assert_eq!(blocks[1]["text"], json!(scrollback::config::RESUME_WORDS));
     agent.says("t", "more").await;
-    agent.ends("t", Ending::Complete).await;
+    agent.ended("t", Ending::Complete).await;
     client.until_ended("t").await;
     client.say(&chat, "u", "next").await;
     eventually("the next turn is a first attempt", || agent.prompts() == ["t", "t", "u"]).await;

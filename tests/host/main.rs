@@ -21,6 +21,7 @@ mod endings;
 mod forks;
 mod harness;
 mod killed;
+mod limits;
 mod mirrors;
 mod official;
 mod properties;

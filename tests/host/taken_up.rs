@@ -75,7 +75,7 @@ async fn a_turn_that_a_stop_froze_is_handed_to_a_new_process_which_is_told_so() 
     let mut client = host.client("c").await;
     client.subscribe(&chat).await;
     second.says("t", "whole").await;
-    second.ends("t", Ending::Complete).await;
+    second.ended("t", Ending::Complete).await;
     client.until_ended("t").await;
     let turn = client.subscribe(&chat).await["state"]["turns"][0].clone();
     assert_eq!((markdown(&turn), &turn["state"]), (vec!["half ".to_owned(), "whole".to_owned()], &json!("complete")));
@@ -127,7 +127,7 @@ async fn at_most_two_processes_work_on_a_turn_and_a_person_who_resumes_it_begins
     let failed = Ending::Failed { error_type: "x".into(), message: "no".into(), resumable: true };
     let mut client = host.client("d").await;
     client.subscribe(&chat).await;
-    agent.ends("t", failed).await;
+    agent.ended("t", failed).await;
     client.until_ended("t").await;
     client.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t" })).await;
     eventually("it is resumed", || agent.prompts().len() == 3).await;
@@ -283,7 +283,7 @@ async fn a_turn_that_is_interrupted_while_the_disk_takes_nothing_goes_on_when_it
     assert_eq!(refused, "log-unavailable");
     store.fail(false);
     eventually("it is taken up", || agent.prompts() == ["t", "t"]).await;
-    agent.ends("t", Ending::Complete).await;
+    agent.ended("t", Ending::Complete).await;
     let mut other = host.client("d").await;
     let state = other.subscribe(&chat).await["state"].clone();
     if state.get("activeTurn").is_some() {

@@ -176,6 +176,7 @@ impl ChatActor {
                 is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
             }),
             memory: core.fold.memory.clone(),
+            clock: self.shared.clock.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);
         self.processes_started += 1;

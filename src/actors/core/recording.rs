@@ -19,6 +19,7 @@ use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
 use crate::projections::action::Action;
+use crate::projections::attempts::Owed;
 use crate::projections::catalogue::{self, CatalogueRow};
 use crate::projections::chat::EndedTurn;
 use crate::projections::fact::Fact;
@@ -37,6 +38,7 @@ impl SessionCore {
             ended: 0,
             used: 0,
             fingerprinted: false,
+            owes: false,
         }
     }
 }
@@ -54,6 +56,8 @@ pub struct Recording<'a> {
     ended: u64,
     used: usize,
     fingerprinted: bool,
+    /// What is owed to a chat changed.
+    owes: bool,
 }
 
 impl Recording<'_> {
@@ -88,11 +92,12 @@ impl Recording<'_> {
 
     /// Records an action on a chat's channel.
     pub fn chat_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
-        let before = chat.fold.head();
+        let (before, owed) = (chat.fold.head(), chat.fold.attempts.owed.clone());
         let ended = chat.fold.apply(&action, self.by.at);
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
+        self.owed(chat, owed);
         self.push(chat.channel.clone(), chat.id, Kind::Action, action.bytes, None, by_client);
         if let Some(turn) = ended {
             self.end_turn(chat, turn);
@@ -107,6 +112,19 @@ impl Recording<'_> {
             let value = Bytes::copy_from_slice(&head.to_be_bytes());
             self.batch.rows.push(RowOp::PutKeyedBySeq { table: Table::Head, key, event, value });
         }
+    }
+
+    /// Keeps the row of what is owed to the chat.
+    fn owed(&mut self, chat: &ChatCell, before: Option<Owed>) {
+        let now = &chat.fold.attempts.owed;
+        if before == *now {
+            return;
+        }
+        self.owes = true;
+        let key = |owed: &Owed| rows::owed_key(owed.at, chat.id);
+        self.batch.rows.extend(before.as_ref().map(|owed| RowOp::Delete { table: Table::Owed, key: key(owed) }));
+        let put = now.as_ref().map(|owed| RowOp::Put { table: Table::Owed, key: key(owed), value: Bytes::new() });
+        self.batch.rows.extend(put);
     }
 
     fn chat_rows(&mut self, chat: &mut ChatCell, action: &StateAction) {
@@ -157,7 +175,25 @@ impl Recording<'_> {
 
     /// Records a fact of the host on a chat's channel.
     pub fn chat_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, false);
+    }
+
+    /// The same, because of the client's own action.
+    pub fn client_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, true);
+    }
+
+    /// Nothing is owed any more to a chat that goes.
+    pub fn owes_nothing(&mut self, chat: &mut ChatCell) {
+        if let Some(owed) = chat.fold.attempts.owed.clone() {
+            self.chat_fact(chat, &Fact::ResumeLapsed { turn_id: owed.turn_id });
+        }
+    }
+
+    fn fact(&mut self, chat: &mut ChatCell, fact: &Fact, by_client: bool) {
+        let owed = chat.fold.attempts.owed.clone();
         chat.fold.apply_fact(fact);
+        self.owed(chat, owed);
         match fact {
             Fact::ChatCreated { .. } => self.head(chat, 0),
             Fact::Attempt { .. } => self.runs(chat),
@@ -165,7 +201,7 @@ impl Recording<'_> {
         }
         let bytes = fact.bytes();
         chat.unsaved.add(bytes.len());
-        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);
+        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, by_client);
     }
 
     /// Records what the session's channel has to say about a chat's change. `inputs_too`: whether what it waits for may
@@ -248,6 +284,7 @@ impl Recording<'_> {
         };
         let (session, generation) = (after.session.clone(), after.generation);
         let on_the_way = Arc::clone(&self.core.on_the_way);
+        let owes = self.owes.then(|| Arc::clone(&after.shared));
         let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
         self.core.recorded += 1;
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
@@ -262,6 +299,9 @@ impl Recording<'_> {
         }
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(shared) = &owes {
+                shared.owed.look();
+            }
             match (place, told) {
                 (Ok(_), Some(chat)) => chat.do_send(durable),
                 (Ok(_), None) => {}

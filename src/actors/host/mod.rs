@@ -29,6 +29,7 @@ use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
+use crate::actors::owed::{self, OwedResumes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
@@ -150,6 +151,7 @@ impl Host {
             clock,
             registry: Registry::new(threads),
             clients: Clients::default(),
+            owed: OwedResumes::default(),
             root: OnceLock::new(),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -162,6 +164,7 @@ impl Host {
             other => LogFault::Damaged { place: "the root channel".into(), problem: other.to_string() },
         })?;
         let _ = shared.root.set(root.start());
+        owed::wait(&shared);
         Ok(Arc::new(Self { shared }))
     }
 
@@ -479,6 +482,7 @@ impl Host {
     /// Takes no new work, ends the agents, freezes running turns, writes everything down and closes the sockets.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.owed.look();
         self.shared.registry.send_all(|| SessionMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {

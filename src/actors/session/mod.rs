@@ -6,10 +6,12 @@
 mod actions;
 mod answers;
 mod chats;
+pub mod configuration;
 mod create;
 mod loading;
 mod looking;
 mod messages;
+mod owed;
 mod sleeping;
 pub mod sources;
 
@@ -25,7 +27,8 @@ use ahp_types::actions::StateAction;
 
 pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
@@ -192,6 +195,11 @@ impl SessionActor {
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
+            }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
                     chat.do_send(ChatMessage::Panic);
@@ -277,10 +285,12 @@ impl SessionActor {
                 self.leaving.remove(&client.caller.client_id);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
             actions::dispatch(&mut core.borrow_mut(), client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
         }
         match self.chat(core, &channel) {

@@ -22,6 +22,7 @@ use crate::actors::agent::{
     Agent, AgentEvent, AgentInput, AgentProcess, Conversation, EVENTS_AHEAD, Ending, Exchange, ProcessStart, Prompt,
     PromptBlock, ToolDecision,
 };
+use crate::clock::Clock;
 use crate::events::Channel;
 
 /// Longer than any script here takes, on the paused clock.
@@ -77,6 +78,7 @@ impl Setup {
             resume: None,
             back_to: None,
             memory: self.memory.clone(),
+            clock: Clock::fixed(1_000),
         };
         Chat { process: agent.start(start, sink), events }
     }
@@ -278,6 +280,9 @@ fn in_brief(event: &AgentEvent) -> String {
         AgentEvent::Ended { ending: Ending::Cancelled, turn_id } => format!("cancelled {turn_id}"),
         AgentEvent::Ended { ending: Ending::Failed { error_type, message, resumable }, .. } => {
             format!("failed {error_type} {message}{}", if *resumable { " resumable" } else { "" })
+        }
+        AgentEvent::Ended { ending: Ending::Limited { kind, resets_at, .. }, .. } => {
+            format!("limited {} {resets_at:?}", kind.word())
         }
         other => panic!("the demo does not say {other:?}"),
     }
@@ -797,6 +802,19 @@ fn a_resumed_turn_goes_on_with_the_step_after_the_one_that_failed() {
         assert_eq!(brief(&events), ["text b ", "failed demo two resumable"]);
         chat.resume("t", script);
         assert_eq!(brief(&chat.rest().await), ["text c ", "complete"]);
+    });
+}
+
+#[test]
+fn a_limit_ends_the_turn_with_the_time_when_it_lifts_and_the_turn_goes_on_after_it() {
+    paused(async {
+        let mut chat = Chat::new();
+        let script = "/limit usage 5\n/limit overload\n/say b";
+        assert_eq!(chat.turn("t", script).await, ["limited usage Some(6000)"]);
+        chat.resume("t", script);
+        assert_eq!(brief(&chat.rest().await), ["limited overload None"]);
+        chat.resume("t", script);
+        assert_eq!(brief(&chat.rest().await), ["text b ", "complete"]);
     });
 }
 

@@ -19,7 +19,8 @@ use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
 use super::settings::Settings;
-use crate::actors::agent::{AgentEvent, AgentSink, Ending, ProcessStart, Prompt, PromptBlock, ToolDecision};
+use crate::actors::agent::{AgentEvent, AgentSink, Ending, LimitKind, ProcessStart, Prompt, PromptBlock, ToolDecision};
+use crate::clock::{self, Clock};
 
 /// The `errorType` of a turn that was told to fail.
 const ERROR_TYPE: &str = "demo";
@@ -35,6 +36,7 @@ pub(super) enum Left {
 /// What a process has on its desk between and during turns.
 pub(super) struct Desk {
     pub(super) events: AgentSink,
+    clock: Clock,
     directories: Vec<String>,
     rules: Arc<SessionRules>,
     settings: RefCell<Settings>,
@@ -70,6 +72,7 @@ impl Desk {
         let position_key = format!("position:{}", start.chat);
         Self {
             events,
+            clock: start.clock,
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
@@ -190,6 +193,7 @@ impl<'a> Turn<'a> {
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
             Step::Fail { text, resumable } => return self.fail(at, text, resumable).await.map(Some),
+            Step::Limit { kind, lifts_after } => return self.limit(at, kind, lifts_after).await.map(Some),
             Step::Crash => return Err(self.crash(at).await?),
             Step::Context => self.say_whole(&self.context()).await?,
             Step::History => self.say_whole(&self.history()).await?,
@@ -370,6 +374,16 @@ impl<'a> Turn<'a> {
             self.keep_position(at + 1).await?;
         }
         Ok(Ending::Failed { error_type: ERROR_TYPE.to_owned(), message, resumable })
+    }
+
+    async fn limit(&self, at: usize, kind: LimitKind, lifts_after: Option<Duration>) -> Result<Ending, Left> {
+        self.keep_position(at + 1).await?;
+        let resets_at = lifts_after.map(|span| clock::later(self.desk.clock.now(), span));
+        let message = match kind {
+            LimitKind::Usage => "the demo used up its plan, as it was told to",
+            LimitKind::Overload => "the demo is overloaded, as it was told to be",
+        };
+        Ok(Ending::Limited { kind, message: message.to_owned(), resets_at })
     }
 
     async fn crash(&self, at: usize) -> Result<Left, Left> {

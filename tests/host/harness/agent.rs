@@ -126,8 +126,8 @@ impl RecordingAgent {
         sink.expect("no process was prompted with it").send(gone).await.expect("the process is gone");
     }
 
-    /// Makes the newest process end `turn`.
-    pub async fn ends(&self, turn: &str, ending: Ending) {
+    /// Makes the newest process end `turn` in this way.
+    pub async fn ended(&self, turn: &str, ending: Ending) {
         self.emits(AgentEvent::Ended { turn_id: turn.into(), ending }).await;
     }
 

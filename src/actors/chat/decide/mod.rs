@@ -62,6 +62,8 @@ pub enum Entry {
     Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
+    /// The same, because of a client's action, which is no event itself.
+    ClientFact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
 }
@@ -90,6 +92,8 @@ pub enum Effect {
 pub enum Verdict {
     /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
     Nothing(Bytes),
+    /// It is accepted and changes no state, only what the host will do: the fact is recorded, and its sender alone hears it.
+    Noted { fact: Fact, sent: Bytes },
     Record {
         entries: Vec<Entry>,
         effects: Vec<Effect>,
@@ -153,8 +157,9 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatIsReadChanged(change) => Ok(marks::is_read(view, change.is_read, action)),
         StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
-        StateAction::ChatWorkingDirectorySet(_)
-        | StateAction::ChatWorkingDirectoryRemoved(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
+        StateAction::ChatWorkingDirectorySet(_) | StateAction::ChatWorkingDirectoryRemoved(_) => {
+            Err(Rejection::unsupported(&type_of(&action.bytes)))
+        }
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
     }
 }
