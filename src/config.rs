@@ -29,6 +29,9 @@ pub struct Config {
     /// Where the host listens.
     #[serde(with = "kinds::address")]
     pub listen: SocketAddr,
+    /// The URL that others reach the host under, where that is not the address it listens at.
+    #[serde(with = "kinds::optional_text")]
+    pub public_url: Option<String>,
     /// The data directory.
     #[serde(with = "kinds::path")]
     pub data: PathBuf,
@@ -92,6 +95,9 @@ pub struct Config {
     /// How long a peer may take to read that it is closed.
     #[serde(with = "kinds::span")]
     pub close_timeout: Duration,
+    /// How long a client may take to hand over the files of a message that only it holds.
+    #[serde(with = "kinds::span")]
+    pub attachment_timeout: Duration,
 
     /// Bytes of a message from a client, its continuations joined.
     #[serde(with = "kinds::size")]
@@ -145,9 +151,26 @@ pub struct Config {
     /// What an agent is told, behind the message, of a turn that it is to take up.
     #[serde(with = "kinds::text")]
     pub resume_words: String,
+    /// Bytes of a file that is fetched from a client; a larger one is left where it is.
+    #[serde(with = "kinds::size")]
+    pub max_fetched_attachment: usize,
+    /// Bytes of an image that a model is given inline, and not by its path.
+    #[serde(with = "kinds::size")]
+    pub max_inline_image: usize,
+    /// Bytes of a text that a model is given inline, and not by its path.
+    #[serde(with = "kinds::size")]
+    pub max_inline_text: usize,
+    /// Characters of an attached chat that a model is given.
+    #[serde(with = "kinds::count")]
+    pub max_chat_excerpt: usize,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
+    /// Bytes of a visual's page as it is stored.
+    #[serde(with = "kinds::size")]
+    pub max_visual: usize,
+    #[serde(with = "kinds::count")]
+    pub max_visuals_in_chat: usize,
     /// Bytes of a replay in one answer; beyond it snapshots are sent.
     #[serde(with = "kinds::size")]
     pub replay_limit: usize,
@@ -204,6 +227,7 @@ impl Config {
         let home = environment.home();
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            public_url: None,
             data: PathBuf::from("./scrollback-data"),
             token_file: None,
             durability: DurabilityWord::Commit,
@@ -225,6 +249,7 @@ impl Config {
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(10),
+            attachment_timeout: Duration::from_secs(30),
             max_message: 48 * MIB,
             max_handshake_message: MIB,
             max_nesting: 64,
@@ -244,7 +269,13 @@ impl Config {
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,
             resume_words: RESUME_WORDS.into(),
+            max_fetched_attachment: 32 * MIB,
+            max_inline_image: 5 * MIB,
+            max_inline_text: 64 * KIB,
+            max_chat_excerpt: 1_000,
             max_chat_in_flight: 256 * KIB,
+            max_visual: 16 * MIB,
+            max_visuals_in_chat: 500,
             replay_limit: 8 * MIB,
             max_completions: 50,
             completion_time: Duration::from_millis(200),
@@ -267,6 +298,9 @@ impl Config {
         }
         if late(self.closed_chats) {
             return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
+        }
+        if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
+            return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
@@ -295,6 +329,13 @@ impl Config {
             || format!("default_directory {} is in none of them: set both keys", self.default_directory.display());
         (!inside).then(|| ("allowed_directories", text()))
     }
+}
+
+/// An absolute URL that paths can be put behind.
+fn is_base_url(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '<' | '>' | '\\');
+    !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(odd)
 }
 
 /// A level, or a target with its level. A bare target would be taken for one that shows everything.

@@ -6,6 +6,8 @@
 //! same lane and leaves only when every batch before it is durable.
 
 pub mod agent;
+pub mod asked;
+pub mod attaching;
 pub mod chat;
 pub mod clients;
 pub mod command;
@@ -21,4 +23,5 @@ pub mod root;
 pub mod router;
 pub mod session;
 pub mod shared;
+pub mod visuals;
 pub mod writer;

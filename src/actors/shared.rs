@@ -12,9 +12,11 @@ use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
+use super::visuals::Links;
 use super::writer::LogWriter;
+use crate::attachments::Attachments;
 use crate::clock::Clock;
-use crate::events::Store;
+use crate::events::{ServerSeq, Store};
 use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
@@ -23,6 +25,7 @@ pub struct Shared {
     /// Where resources may be.
     pub roots: Arc<Roots>,
     pub store: Arc<dyn Store>,
+    pub attachments: Attachments,
     pub hub: Arc<Hub>,
     pub writer: LogWriter,
     pub agents: Vec<Arc<dyn Agent>>,
@@ -30,6 +33,10 @@ pub struct Shared {
     pub registry: Registry,
     pub clients: Clients,
     pub owed: OwedResumes,
+    /// Where pages of visuals are to be had in this run.
+    pub links: Links,
+    /// The newest number of the log when this run began.
+    pub began_after: ServerSeq,
     pub root: OnceLock<Addr<RootActor>>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,

@@ -36,12 +36,17 @@ pub enum Table {
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
+    /// Folder, name of a file (`u128`), chat, kind (`t` turn, `m` pending message, `d` draft), id → empty: what in the chat
+    /// refers to the attachment.
+    Attachment = b'B',
     /// Chat, n → where the agent can go back to at the end of that turn (JSON).
     Point = b'P',
     /// When a chat's owed resume is due in ms (`u64`), chat → empty: what a start has to wait for.
     Owed = b'W',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
+    /// Canvas that is open → the number of its chat (`u64`).
+    Canvas = b'V',
 }
 
 impl Table {
@@ -59,9 +64,11 @@ impl Table {
         Table::Client,
         Table::Running,
         Table::SessionById,
+        Table::Attachment,
         Table::Point,
         Table::Owed,
         Table::Fork,
+        Table::Canvas,
     ];
 }
 
@@ -72,6 +79,7 @@ pub enum ChannelKind {
     Root,
     Session,
     Chat,
+    Canvas,
 }
 
 /// The row of [`Table::ChannelByUri`].

@@ -4,7 +4,7 @@
 //! beside the log. So a chat's memory does not grow with its turns. A turn that ends comes out of
 //! [`ChatFold::apply`] as a row to store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::action::Action;
 use super::attempts::Attempts;
-use super::fact::Fact;
+use super::fact::{ChatText, Fact, MessageOf};
+use super::visual::Visual;
 use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
@@ -103,6 +104,12 @@ pub struct ChatFold {
     /// The attempts at the running turn, or at the one that ended last.
     #[serde(default)]
     pub attempts: Attempts,
+    /// What was published in it and is still there, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visuals: Vec<Visual>,
+    /// What the agent is given for attached chats, by the message: of those that wait, of the running turn and of the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attached: Vec<(MessageOf, Vec<ChatText>)>,
     /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handed: Vec<PendingMessage>,
@@ -144,6 +151,8 @@ impl ChatFold {
             back_to: None,
             points: Vec::new(),
             attempts: Attempts::default(),
+            visuals: Vec::new(),
+            attached: Vec::new(),
             handed: Vec::new(),
             resumed: false,
             parts: None,
@@ -226,9 +235,10 @@ impl ChatFold {
         }
         self.attempts.apply(&action.decoded);
         match &action.decoded {
-            StateAction::ChatTurnStarted(_) => {
+            StateAction::ChatTurnStarted(started) => {
                 self.started = at;
                 self.parts = None;
+                self.attached_goes_out(&started.turn_id, started.queued_message_id.as_deref());
                 None
             }
             StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_) => {
@@ -246,6 +256,12 @@ impl ChatFold {
                 self.started = 0;
                 self.handed.clear();
                 self.resumed = false;
+                None
+            }
+            // What the list leaves out is gone.
+            StateAction::ChatCanvasesChanged(change) => {
+                let listed: HashSet<&str> = change.canvases.iter().flatten().map(|c| c.resource.as_str()).collect();
+                self.visuals.retain(|visual| listed.contains(visual.canvas().as_str()));
                 None
             }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
@@ -270,12 +286,37 @@ impl ChatFold {
                 self.back_to = None;
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
+            Fact::VisualPublished { visual } => self.visuals.push(visual.clone()),
+            Fact::ChatsAttached { to, chats } => {
+                self.attached.retain(|(known, _)| known != to);
+                self.attached.push((to.clone(), chats.clone()));
+            }
             Fact::SteeringHanded { id, message } => {
                 self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
             }
             Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
         }
+    }
+
+    /// What the agent is given for the chats that a message attaches.
+    pub fn attached_to(&self, message: &MessageOf) -> &[ChatText] {
+        self.attached.iter().find(|(to, _)| to == message).map_or(&[], |(_, chats)| chats)
+    }
+
+    /// A turn begins: what its message attaches is its own from now on, and that of messages which are gone is forgotten.
+    fn attached_goes_out(&mut self, turn: &str, queued: Option<&str>) {
+        let waiting = self.state.queued_messages.iter().flatten().chain(&self.state.steering_message);
+        let waiting = waiting.chain(&self.handed);
+        let waiting: Vec<&str> = waiting.map(|message| message.id.as_str()).collect();
+        self.attached.retain_mut(|(to, _)| match to {
+            MessageOf::Pending(id) if queued == Some(id.as_str()) => {
+                *to = MessageOf::Turn(turn.to_owned());
+                true
+            }
+            MessageOf::Pending(id) => waiting.contains(&id.as_str()),
+            MessageOf::Turn(_) => false,
+        });
     }
 
     /// Makes the branch that is kept the chat's own. The reducer does the rest, and nothing for a turn that is not there.

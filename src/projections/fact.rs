@@ -3,12 +3,13 @@
 //! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
 //! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
 
-use ahp_types::state::{ChatState, Message, RootState, SessionState};
+use ahp_types::state::{CanvasState, ChatState, Message, RootState, SessionState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::chat::{Branch, Forked};
+use super::visual::Visual;
 use crate::clock::Millis;
 
 /// A fact of the host.
@@ -45,6 +46,9 @@ pub enum Fact {
     /// Where the agent can go back to: the end of this turn, in its own words.
     #[serde(rename = "host/rewindPoint")]
     RewindPoint { turn_id: String, point: String },
+    /// What the agent is given for the chats that a message attaches, as they were when it was accepted.
+    #[serde(rename = "host/chatsAttached")]
+    ChatsAttached { to: MessageOf, chats: Vec<ChatText> },
     /// A steering message was handed to the agent of the running turn: it has left its slot.
     #[serde(rename = "host/steeringHanded")]
     SteeringHanded { id: String, message: Box<Message> },
@@ -69,6 +73,33 @@ pub enum Fact {
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },
+    /// Something was published in this chat: what is known of it beside its page.
+    #[serde(rename = "host/visualPublished")]
+    VisualPublished { visual: Visual },
+    /// A canvas begins with this state, in a chat. `page` is what is served, and is stored nowhere else.
+    #[serde(rename = "host/canvasCreated")]
+    CanvasCreated { chat: String, state: Box<CanvasState>, page: String },
+    /// The canvas is gone: its page is not served any more.
+    #[serde(rename = "host/canvasClosed")]
+    CanvasClosed,
+}
+
+/// Which message of a chat is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MessageOf {
+    /// That of the turn with this id.
+    Turn(String),
+    /// The one that waits under this id.
+    Pending(String),
+}
+
+/// The text that stands for an attached chat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatText {
+    /// The attachment's place in its message, from 0.
+    pub index: usize,
+    pub text: String,
 }
 
 impl Fact {

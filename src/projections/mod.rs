@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod attempts;
+pub mod canvas;
 pub mod catalogue;
 pub mod chat;
 pub mod fact;
@@ -17,8 +18,10 @@ pub mod replay;
 pub mod root;
 pub mod session;
 pub mod summary;
+pub mod transcript;
 pub mod turns;
 pub mod verify;
+pub mod visual;
 
 use crate::events::LogFault;
 

@@ -3,16 +3,18 @@
 //! One pass over the line in order, which checks checksums and numbers, and one fold of each channel without checkpoints,
 //! which checks that every turn's row, every head, every checkpoint and the catalogue say the same as the log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use super::action::Action;
+use super::canvas::{self, CanvasFold};
 use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
 use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
+use crate::attachments::references::{self, Reference};
 use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
@@ -94,6 +96,7 @@ fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault>
             chat(store, channel, uri, ChannelId(row.session))?;
             checkpoints_of::<ChatFold>(store, channel, uri)
         }
+        ChannelKind::Canvas => canvas(store, channel, uri).map(|()| 0),
     }
 }
 
@@ -232,8 +235,10 @@ fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault
 
 fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) -> Result<(), Fault> {
     let mut plain: Option<ChatFold> = None;
+    let mut files = Files::default();
     let mut last_head = 0;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        files.after(fold, record);
         if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
             let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
             if stored.as_deref().and_then(leading_number) != Some(fold.head()) {
@@ -253,6 +258,8 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
         Ok(())
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
+    files.compare(store, channel)?;
+    visuals(store, uri, channel, &at)?;
     owed(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
 }
@@ -271,6 +278,67 @@ fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Res
         Ok(())
     } else {
         Err(fault(Some(at.seq), format!("the rows of what is owed to {uri} are not what the log says")))
+    }
+}
+
+/// What in a chat refers to stored attachments, followed event by event.
+#[derive(Default)]
+struct Files {
+    waiting: BTreeSet<Reference>,
+    /// Every reference that there ever was, and whether it is still there.
+    all: BTreeMap<Reference, bool>,
+}
+
+impl Files {
+    fn after(&mut self, fold: &ChatFold, record: &Record) {
+        let Ok(action) = Action::from_stored(record.action.clone()) else { return };
+        if !references::is_touched_by(&action.decoded) {
+            return;
+        }
+        let changes = references::changes(&self.waiting, &fold.state, &action.decoded, record.origin.is_some());
+        self.all.extend(changes.added.into_iter().map(|added| (added, true)));
+        self.all.extend(changes.removed.into_iter().map(|removed| (removed, false)));
+        self.waiting = references::held(&fold.state);
+    }
+
+    fn compare(&self, store: &dyn Store, chat: ChannelId) -> Result<(), Fault> {
+        for (reference, is_there) in &self.all {
+            if store.get(Table::Attachment, &references::key(chat, reference))?.is_some() != *is_there {
+                return Err(fault(None, "what refers to a stored attachment is not what the log says"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a chat lists is what was published in it, and each has its row.
+fn visuals(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let listed = at.fold.state.canvases.iter().flatten().map(|canvas| canvas.resource.as_str());
+    if !listed.eq(at.fold.visuals.iter().map(|visual| visual.canvas().to_string())) {
+        return Err(fault(Some(at.seq), format!("{uri} lists other canvases than were published in it")));
+    }
+    for visual in &at.fold.visuals {
+        let row = catalogue::channel(store, visual.canvas().as_str())?;
+        let of = row.map(|row| canvas::chat_of(store, ChannelId(row.id))).transpose()?.flatten();
+        if of != Some(chat) {
+            return Err(fault(Some(at.seq), format!("visual {} of {uri} has no row", visual.id)));
+        }
+    }
+    Ok(())
+}
+
+/// The row of a canvas against its channel: it is there while the canvas is, and names its chat.
+fn canvas(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault> {
+    let Some(at) = refold::<CanvasFold>(store, channel, |_, _| Ok(()))? else {
+        return Err(fault(None, format!("{uri} has a row and no events")));
+    };
+    let row = canvas::chat_of(store, channel)?.map(|chat| catalogue::uri(store, chat)).transpose()?.flatten();
+    let named = row.as_ref().map(|chat| chat.as_str());
+    let wanted = at.fold.is_open.then_some(at.fold.chat.as_str());
+    if named == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the row of {uri} is not what the log says")))
     }
 }
 

@@ -5,6 +5,9 @@
 
 mod actors;
 mod approvals;
+mod attached_chats;
+mod attachments;
+mod batches;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -18,6 +21,7 @@ mod disk;
 mod drafts;
 mod durability;
 mod endings;
+mod fetched;
 mod forks;
 mod harness;
 mod killed;
@@ -37,5 +41,7 @@ mod steering;
 mod summaries;
 mod taken_up;
 mod turns;
+mod verify;
+mod visuals;
 mod vscode;
 mod windows;

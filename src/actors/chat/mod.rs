@@ -13,24 +13,27 @@ pub mod limits;
 mod message;
 pub mod pages;
 mod process;
+mod prompt;
 pub mod queue;
 pub mod said;
 mod taken_up;
 mod text;
 mod unanswered;
+mod visuals;
 pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use serde_json::Value;
 
-use super::agent::AgentEvent;
+use super::agent::{AgentEvent, AgentInput};
+use super::attaching::Attached;
 use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
@@ -39,12 +42,14 @@ use super::session::{
     SessionMessage, Subscriber, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refuse, reject,
 };
 use super::shared::Shared;
+use super::visuals::VisualCommand;
 use super::writer::{Lost, Place};
+use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
-pub use decide::Entry;
+pub use decide::{Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
 pub use waiting::list_paused;
@@ -63,6 +68,24 @@ pub enum ChatMessage {
         action: Result<Box<Action>, Rejection>,
     },
     Subscribe(Subscriber),
+    /// A subscription to a canvas of this chat.
+    SubscribeCanvas {
+        canvas: Channel,
+        id: ChannelId,
+        subscriber: Subscriber,
+    },
+    /// Something is asked of the chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        command: VisualCommand,
+        reply: Reply,
+    },
+    /// What became of what the agent published.
+    VisualPublished {
+        process: u64,
+        request_id: String,
+        outcome: Result<String, String>,
+    },
     FetchTurns {
         caller: Caller,
         cursor: Option<String>,
@@ -78,7 +101,11 @@ pub enum ChatMessage {
     Begin {
         message: Value,
         principal: Arc<str>,
+        /// What came of its attachments.
+        attached: Option<Arc<Attached>>,
     },
+    /// A message for the agent whose attachments were read.
+    Read(Box<AgentInput>),
     /// A batch of this chat is on disk.
     Durable {
         weight: usize,
@@ -115,6 +142,8 @@ impl ChatMessage {
             self,
             ChatMessage::Dispatch { .. }
                 | ChatMessage::Subscribe(_)
+                | ChatMessage::SubscribeCanvas { .. }
+                | ChatMessage::Visual { .. }
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
@@ -138,6 +167,8 @@ pub struct ChatActor {
     open_part: Option<(text::TextKind, String)>,
     flush: Option<SpawnHandle>,
     in_flight: process::InFlight,
+    /// Bytes of pages that wait for the disk.
+    pages_in_flight: Arc<AtomicUsize>,
 }
 
 impl ChatActor {
@@ -156,6 +187,7 @@ impl ChatActor {
             open_part: None,
             flush: None,
             in_flight: process::InFlight::new(limit),
+            pages_in_flight: Arc::default(),
         }
     }
 
@@ -212,6 +244,17 @@ impl ChatActor {
         self.core.borrow().lane.release(None, Box::new(act));
     }
 
+    /// Lets stored attachments stay once what was recorded so far, which names them, is on disk.
+    fn keep_once_durable(&self, attached: Option<Arc<Attached>>) {
+        let Some(attached) = attached else { return };
+        let keep = move |place: Result<Place, Lost>| {
+            if place.is_ok() {
+                attached.keep();
+            }
+        };
+        self.core.borrow().lane.release_on_disk(Box::new(keep));
+    }
+
     fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
         let verdict = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
@@ -237,6 +280,7 @@ impl ChatActor {
             }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
+                let attached = client.attached.clone();
                 let by = By {
                     principal: Arc::clone(&client.caller.principal),
                     at: self.shared.clock.now(),
@@ -246,18 +290,23 @@ impl ChatActor {
                     self.close_part();
                 }
                 self.record(by, entries, effects, ctx);
+                self.keep_once_durable(attached);
             }
         }
     }
 
-    fn begin(&mut self, message: Value, principal: Arc<str>, ctx: &mut Context<Self>) {
+    fn begin(&mut self, message: Value, principal: Arc<str>, attached: Option<Arc<Attached>>, ctx: &mut Context<Self>) {
         let at = self.shared.clock.now();
         let entries = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             decide::turn_started::by_host(&core, &cell, message, &principal, at)
         };
         match entries {
-            Ok((entries, effects)) => self.record(By { principal, at, client: None }, entries, effects, ctx),
+            Ok((entries, effects)) => {
+                let entries = decide::with_chats(entries, attached.as_deref());
+                self.record(By { principal, at, client: None }, entries, effects, ctx);
+                self.keep_once_durable(attached);
+            }
             Err(rejection) => tracing::warn!(%rejection, "a new chat's first message was refused"),
         }
     }
@@ -268,7 +317,12 @@ impl ChatActor {
         cell.touch();
         let limit =
             turns::PageLimit { turns: subscriber.turns.unwrap_or(u64::MAX), bytes: self.shared.settings.max_snapshot };
-        match replay::chat_json(&cell.fold, limit, |n| cell.turn(&self.shared, n)) {
+        let read = |n| cell.turn(&self.shared, n);
+        let json = match subscriber.caller.knows_canvases {
+            true => replay::chat_json(&cell.fold, limit, read),
+            false => replay::chat_json_without_canvases(&cell.fold, limit, read),
+        };
+        match json {
             Ok((state, oldest)) => {
                 let window = oldest.map(|oldest| Window { oldest });
                 hand_snapshot(&core, cell.channel.clone(), cell.id, state, window, subscriber);
@@ -333,6 +387,8 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.chat_fact(cell, &fact);
         }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
+        Entry::Published(published) => super::visuals::publish(recording, cell, *published),
+        Entry::CanvasesClosed(gone) => super::visuals::close(recording, cell, &gone),
     }
 }
 
@@ -380,11 +436,17 @@ impl Handler<ChatMessage> for ChatActor {
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, action, ctx),
             ChatMessage::Subscribe(subscriber) => self.subscribe(subscriber),
+            ChatMessage::SubscribeCanvas { canvas, id, subscriber } => self.subscribe_canvas(canvas, id, subscriber),
+            ChatMessage::Visual { principal, command, reply } => self.visual(principal, command, reply, ctx),
+            ChatMessage::VisualPublished { process, request_id, outcome } => {
+                self.tell_published(process, request_id, outcome);
+            }
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
             ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
-            ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
+            ChatMessage::Begin { message, principal, attached } => self.begin(message, principal, attached, ctx),
+            ChatMessage::Read(input) => self.hand_over(*input),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
                 self.cell.borrow_mut().durable(ended, used);
@@ -412,10 +474,12 @@ impl ChatActor {
     /// What reaches a chat that was disposed meanwhile.
     fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
         match message {
-            ChatMessage::Subscribe(subscriber) => {
+            ChatMessage::Subscribe(subscriber) | ChatMessage::SubscribeCanvas { subscriber, .. } => {
                 not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
             }
-            ChatMessage::FetchTurns { reply, .. } | ChatMessage::Command { reply, .. } => {
+            ChatMessage::FetchTurns { reply, .. }
+            | ChatMessage::Visual { reply, .. }
+            | ChatMessage::Command { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }

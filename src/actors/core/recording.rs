@@ -15,6 +15,7 @@ use crate::actors::envelope;
 use crate::actors::session::{SessionActor, SessionMessage, reject_lost};
 use crate::actors::shared::Shared;
 use crate::actors::writer::{Lost, Place};
+use crate::attachments::{FileRef, references};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
@@ -37,8 +38,11 @@ impl SessionCore {
             summary_too: false,
             ended: 0,
             used: 0,
+            beside: 0,
+            gone: Vec::new(),
             fingerprinted: false,
             owes: false,
+            unreferred: Vec::new(),
         }
     }
 }
@@ -55,9 +59,15 @@ pub struct Recording<'a> {
     /// n of the newest turn that ended in this batch.
     ended: u64,
     used: usize,
+    /// Bytes that are bounded by somebody else, and do not count as the chat's own on their way.
+    beside: usize,
+    /// Channels that are gone once the batch is durable.
+    gone: Vec<Channel>,
     fingerprinted: bool,
     /// What is owed to a chat changed.
     owes: bool,
+    /// Stored attachments that something no longer refers to.
+    unreferred: Vec<FileRef>,
 }
 
 impl Recording<'_> {
@@ -93,7 +103,13 @@ impl Recording<'_> {
     /// Records an action on a chat's channel.
     pub fn chat_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
         let (before, owed) = (chat.fold.head(), chat.fold.attempts.owed.clone());
+        let files = references::is_touched_by(&action.decoded).then(|| references::held(&chat.fold.state));
         let ended = chat.fold.apply(&action, self.by.at);
+        if let Some(before) = files {
+            let changes = references::changes(&before, &chat.fold.state, &action.decoded, by_client);
+            self.batch.rows.extend(changes.rows(chat.id));
+            self.unreferred.extend(changes.removed.into_iter().map(|(file, _)| file));
+        }
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
@@ -204,6 +220,27 @@ impl Recording<'_> {
         self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, by_client);
     }
 
+    /// Records a fact of the host on a canvas's channel.
+    pub fn canvas_fact(&mut self, canvas: &Channel, id: ChannelId, fact: &Fact) {
+        self.push(canvas.clone(), id, Kind::Host, fact.bytes(), None, false);
+    }
+
+    /// Records an action on a canvas's channel.
+    pub fn canvas_action(&mut self, canvas: &Channel, id: ChannelId, action: &Action) {
+        self.push(canvas.clone(), id, Kind::Action, action.bytes.clone(), None, false);
+    }
+
+    /// Says that so many bytes of the batch are bounded by whoever records them: they do not count against what a chat may
+    /// have on its way.
+    pub fn beside(&mut self, bytes: usize) {
+        self.beside += bytes;
+    }
+
+    /// Ends the subscriptions to a channel once the batch is durable: it is gone.
+    pub fn channel_gone(&mut self, channel: Channel) {
+        self.gone.push(channel);
+    }
+
     /// Records what the session's channel has to say about a chat's change. `inputs_too`: whether what it waits for may
     /// have changed.
     pub fn mirror(&mut self, chat: &ChatCell, inputs_too: bool) {
@@ -274,9 +311,10 @@ impl Recording<'_> {
             cell.on_the_way += 1;
             told = Some(address.clone());
         }
-        let weight = self.batch.weight();
+        let weight = self.batch.weight().saturating_sub(self.beside);
         let after = After {
             notes: std::mem::take(&mut self.notes),
+            gone: std::mem::take(&mut self.gone),
             client: self.by.client.take(),
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
@@ -297,10 +335,15 @@ impl Recording<'_> {
         if after.has_to_say() {
             self.core.lane.release(None, Box::new(move |place| after.run(place)));
         }
+        let unreferred = std::mem::take(&mut self.unreferred);
+        let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
             if let Some(shared) = &owes {
                 shared.owed.look();
+            }
+            if let Some(attachments) = attachments.filter(|_| place.is_ok()) {
+                attachments.collect(unreferred);
             }
             match (place, told) {
                 (Ok(_), Some(chat)) => chat.do_send(durable),
@@ -336,6 +379,7 @@ impl Recording<'_> {
 /// What follows a batch, once it may be shown or is lost.
 struct After {
     notes: Vec<bytestring::ByteString>,
+    gone: Vec<Channel>,
     client: Option<ClientAction>,
     session: Addr<SessionActor>,
     generation: u64,
@@ -345,7 +389,7 @@ struct After {
 impl After {
     /// Whether anybody hears of the batch beside its envelopes.
     fn has_to_say(&self) -> bool {
-        !self.notes.is_empty() || self.client.is_some()
+        !self.notes.is_empty() || !self.gone.is_empty() || self.client.is_some()
     }
 
     fn run(self, place: Result<Place, Lost>) {
@@ -353,6 +397,9 @@ impl After {
             Ok(_) => {
                 for note in &self.notes {
                     self.shared.hub.notify(&Channel::root(), note);
+                }
+                for channel in &self.gone {
+                    self.shared.hub.drop_channel(channel);
                 }
             }
             Err(lost) => {

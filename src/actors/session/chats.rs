@@ -13,6 +13,7 @@ use ahp_types::actions::{
 use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
+use super::attaching::of_first_message;
 use super::create::new_chat;
 use super::owed;
 use super::sources::{Beginning, depends};
@@ -23,7 +24,6 @@ use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
-use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
 use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
@@ -32,6 +32,7 @@ use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::fact::Fact;
 use crate::projections::mirror;
+use crate::projections::visual::Visual;
 
 type Core = Rc<RefCell<SessionCore>>;
 
@@ -71,14 +72,7 @@ impl SessionActor {
         };
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
-            Err(problem) => {
-                let kind = match problem.code {
-                    Code::LimitExceeded => RefusalKind::Unavailable,
-                    _ => RefusalKind::InvalidParams,
-                };
-                let refusal = Refusal::new(kind, problem.code.word(), format!("initialMessage: {}", problem.detail));
-                return refuse(&core.borrow(), refusal, reply);
-            }
+            Err(problem) => return refuse(&core.borrow(), of_first_message(&problem), reply),
         };
         let id = match self.shared.registry.reserve(uri.as_str(), ChannelKind::Chat, Some(self.id)) {
             Ok(Some(id)) => id,
@@ -116,7 +110,8 @@ impl SessionActor {
             recording.finish(None);
         }
         let principal = Arc::clone(&caller.principal);
-        let first = message.map(|message| ChatMessage::Begin { message, principal });
+        let attached = command.attached;
+        let first = message.map(|message| ChatMessage::Begin { message, principal, attached });
         self.answer_created(core, uri, first, reply, ctx);
     }
 
@@ -143,7 +138,7 @@ impl SessionActor {
         }
     }
 
-    fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
+    pub(super) fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
         let state = &core.fold.state;
         if state.lifecycle != SessionLifecycle::Ready {
             return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
@@ -218,7 +213,9 @@ impl SessionActor {
         if let Some(actor) = actor {
             actor.do_send(ChatMessage::Abandon);
         }
-        self.answer_gone(&core.borrow(), vec![uri.clone()], None, reply);
+        let canvases = cell.iter().flat_map(|cell| canvases(&cell.borrow()));
+        let gone = std::iter::once(uri.clone()).chain(canvases).collect();
+        self.answer_gone(&core.borrow(), gone, None, reply);
     }
 
     /// `disposeSession`: off every list; what was said stays in the log.
@@ -249,6 +246,7 @@ impl SessionActor {
         }
         let session = core.borrow().channel.clone();
         let mut gone = uris;
+        gone.extend(cells.iter().flat_map(|cell| canvases(&cell.borrow())));
         gone.push(session.clone());
         self.answer_gone(&core.borrow(), gone, Some(session), reply);
     }
@@ -374,6 +372,11 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     };
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// The canvases of a chat, which go with it.
+fn canvases(cell: &ChatCell) -> Vec<Channel> {
+    cell.fold.visuals.iter().map(Visual::canvas).collect()
 }
 
 /// Cancels the running turn of a chat that goes.

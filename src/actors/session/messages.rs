@@ -7,11 +7,12 @@ use actix::Message;
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
-use crate::actors::connection::{Caller, Window};
+use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
+use crate::actors::visuals::VisualCommand;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
@@ -56,6 +57,13 @@ pub enum SessionMessage {
     },
     DisposeSession {
         caller: Caller,
+        reply: Reply,
+    },
+    /// Something is asked of a chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        chat: Channel,
+        command: VisualCommand,
         reply: Reply,
     },
     FetchTurns {
@@ -121,6 +129,18 @@ impl SessionMessage {
         )
     }
 
+    /// The connection among whose messages this one keeps its place.
+    pub fn in_order_of(&self) -> Option<ConnectionId> {
+        match self {
+            SessionMessage::Dispatch { client, .. } => Some(client.caller.connection.id),
+            SessionMessage::CreateChat { caller, .. }
+            | SessionMessage::DisposeChat { caller, .. }
+            | SessionMessage::DisposeSession { caller, .. }
+            | SessionMessage::Command { caller, .. } => Some(caller.connection.id),
+            _ => None,
+        }
+    }
+
     /// Tells the sender of a message that could not be delivered.
     pub fn refuse_busy(self, shared: &Shared) {
         let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
@@ -135,6 +155,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -158,6 +179,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -178,6 +200,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
             refuse(core, unknown(), reply);
         }
         SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::Visual { chat, reply, .. }
         | SessionMessage::FetchTurns { chat, reply, .. }
         | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);

@@ -5,6 +5,7 @@
 
 mod actions;
 mod answers;
+mod attaching;
 mod chats;
 pub mod configuration;
 mod create;
@@ -36,14 +37,17 @@ pub use messages::{Boot, SessionMessage, Subscriber};
 use answers::subscribe;
 use messages::refuse_disposed;
 
-use super::chat::{ChatActor, ChatMessage};
-use super::connection::Caller;
+use super::chat::{self, ChatActor, ChatMessage};
+use super::connection::{Caller, ConnectionId};
 use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
+use super::resent;
 use super::shared::Shared;
+use super::visuals;
 use super::writer::{Lost, Place};
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
+use crate::projections::visual::of_canvas;
 
 /// How many messages a session may be behind before its clients hear `busy`.
 pub const MAILBOX: usize = 4_096;
@@ -68,6 +72,8 @@ pub struct SessionActor {
     waiting: Option<VecDeque<SessionMessage>>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
+    /// Connections with a message whose attachments are being worked on, each with what it sent after that.
+    attaching: HashMap<ConnectionId, VecDeque<SessionMessage>>,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
 }
@@ -87,6 +93,7 @@ impl SessionActor {
             last_used: Instant::now(),
             waiting: None,
             was_lost: false,
+            attaching: HashMap::new(),
             unread,
         }
     }
@@ -152,6 +159,7 @@ impl SessionActor {
         if self.waiting.is_some() {
             return self.keep(message);
         }
+        let Some(message) = self.hold_back(message) else { return };
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
@@ -166,12 +174,17 @@ impl SessionActor {
                     self.leaving.remove(&subscriber.caller.client_id);
                     return subscribe(&core.borrow(), subscriber);
                 }
+                if of_canvas(channel.as_str()).is_some() {
+                    return self.subscribe_canvas(&core, channel, subscriber, ctx);
+                }
                 match self.chat(&core, &channel) {
                     Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber), ctx),
                     None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
                 }
             }
             SessionMessage::CreateChat { caller, command, reply } => {
+                let todo = self.attach_first(&core, &caller, command, reply, ctx);
+                let Some((command, reply)) = todo else { return };
                 self.create_chat(&core, &caller, *command, reply, ctx)
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
@@ -180,6 +193,10 @@ impl SessionActor {
                 Some(addr) => {
                     tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
                 }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Visual { principal, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => tell(&core, &chat, &addr, ChatMessage::Visual { principal, command, reply }, ctx),
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
@@ -269,7 +286,12 @@ impl SessionActor {
             Err(_) => Ok(false),
         };
         match resent {
-            Ok(true) => return echo(&core.borrow().lane, client),
+            Ok(true) => {
+                // With its attachments as they were stored, and not the bytes again.
+                let recorded = resent::recorded(self.shared.store.as_ref(), &client).ok().flatten();
+                let sent = recorded.unwrap_or_else(|| client.sent.clone());
+                return echo(&core.borrow().lane, ClientAction { sent, ..client });
+            }
             Ok(false) => {}
             Err(fault) => {
                 let rejection = Rejection::new(Code::LogUnavailable, fault.to_string());
@@ -293,9 +315,40 @@ impl SessionActor {
             self.lapse(core, owed, ctx);
             return;
         }
-        match self.chat(core, &channel) {
-            Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
-            None => tracing::debug!(%channel, "an action for a chat that is gone"),
+        if of_canvas(channel.as_str()).is_some() {
+            let rejection =
+                action.map_or_else(|bad| bad, |good| not_for_this_channel(&good.bytes, "a canvas's channel"));
+            return reject(&core.borrow().lane, client, rejection);
+        }
+        let Some(chat) = self.chat(core, &channel) else {
+            return tracing::debug!(%channel, "an action for a chat that is gone");
+        };
+        match action {
+            Ok(action) if client.attached.is_none() && chat::needs_work(&action.decoded) => {
+                self.attach(core, channel, client, &action, ctx);
+            }
+            action => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
+        }
+    }
+
+    /// Subscribes to a canvas: its chat knows it.
+    fn subscribe_canvas(
+        &mut self,
+        core: &Rc<RefCell<SessionCore>>,
+        canvas: Channel,
+        subscriber: Subscriber,
+        ctx: &mut Context<Self>,
+    ) {
+        let found = visuals::chat_of_canvas(&self.shared, &canvas).unwrap_or_else(|fault| {
+            tracing::error!(%fault, "a canvas's chat cannot be looked up");
+            None
+        });
+        let chat = found.and_then(|(id, uri)| Some((id, self.chat(core, &uri)?, uri)));
+        match chat {
+            Some((id, addr, uri)) => {
+                tell(core, &uri, &addr, ChatMessage::SubscribeCanvas { canvas, id, subscriber }, ctx);
+            }
+            None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::actors::agent::LimitKind;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 5] = ["client-tool", "visual", "compact", "background", "subagent"];
+pub const LATER: [&str; 4] = ["client-tool", "compact", "background", "subagent"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub enum Step {
         options: Vec<String>,
         /// Whether the turn waits for the answer.
         waits: bool,
+    },
+    /// Publish a page.
+    Visual {
+        title: String,
+        html: String,
     },
     Sleep(Duration),
     AwaitSteering,
@@ -104,6 +109,7 @@ fn step(line: &str) -> Step {
         "ask-tool" => tool(rest, true),
         "question" => question(rest, true),
         "question-async" => question(rest, false),
+        "visual" => visual(rest),
         "sleep" => millis(rest).map(Step::Sleep),
         "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
@@ -157,6 +163,14 @@ fn tool(rest: &str, asks: bool) -> Parsed<Step> {
         return Err("a name");
     }
     Ok(Step::Tool { name: name.to_owned(), input: input.to_owned(), asks })
+}
+
+fn visual(rest: &str) -> Parsed<Step> {
+    let (title, html) = first_word(rest);
+    if html.is_empty() {
+        return Err("a title of one word and a page");
+    }
+    Ok(Step::Visual { title: title.to_owned(), html: html.to_owned() })
 }
 
 fn question(rest: &str, waits: bool) -> Parsed<Step> {
@@ -230,6 +244,8 @@ mod tests {
         assert_eq!(one("/question Which? | a | b c"), question("Which?", &["a", "b c"], true));
         assert_eq!(one("/question Why?"), question("Why?", &[], true));
         assert_eq!(one("/question-async Which? | a"), question("Which?", &["a"], false));
+        let (title, html) = ("Sales".to_owned(), "<p>up and up".to_owned());
+        assert_eq!(one("/visual Sales <p>up and up"), Step::Visual { title, html });
         assert_eq!(one("/sleep 250"), Step::Sleep(Duration::from_millis(250)));
         assert_eq!(one("/await-steering"), Step::AwaitSteering);
         assert_eq!(one("/usage 10 20"), Step::Usage { input: 10, output: 20 });

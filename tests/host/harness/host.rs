@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use actix_web::web::Data;
 use actix_web::{App as WebApp, HttpServer};
 use scrollback::access::Gate;
 use scrollback::actors::agent::Agent;
@@ -16,6 +17,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
+use scrollback::visuals::{self, Visuals};
 
 use serde_json::Value;
 
@@ -51,6 +53,8 @@ pub struct TestHost {
     others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// For attachments, where the host was told no data directory.
+    _data: Option<tempfile::TempDir>,
 }
 
 impl TestHost {
@@ -61,11 +65,15 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        Self::start(Arc::new(opened(directory)), Options::default())
+        Self::on_disk_with(directory, Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
-    pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
+    pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
+        if let Some(directory) = &data {
+            options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
@@ -73,7 +81,8 @@ impl TestHost {
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let host = Host::start(options.settings, store, options.agents, options.clock).unwrap();
+                let settings = HostSettings { address_url: format!("http://{address}"), ..options.settings };
+                let host = Host::start(settings, store, options.agents, options.clock).unwrap();
                 host.recover().await.unwrap();
                 let gate = Gate {
                     token: options.token,
@@ -82,8 +91,13 @@ impl TestHost {
                     allowed_origins: Vec::new(),
                     bind: address,
                 };
+                let visuals = Visuals { host: Arc::clone(&host), gate: gate.clone(), public_name: None };
+                let visuals = Data::new(visuals);
                 let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
-                let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));
+                let factory = move || {
+                    let (app, visuals) = (Arc::clone(&app), visuals.clone());
+                    WebApp::new().configure(|cfg| visuals::routes(cfg, visuals)).configure(|cfg| routes(cfg, app))
+                };
                 let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);
                 let server = server.shutdown_timeout(1).listen(listener).unwrap().run();
                 let handle = server.handle();
@@ -95,7 +109,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
@@ -141,6 +155,11 @@ impl TestHost {
             assert!(started.elapsed() < super::PATIENCE, "a stopped host still holds its store");
             std::thread::yield_now();
         }
+    }
+
+    /// Lets go of the host without waiting for it: it ends on a thread of its own, whatever it still wants to write.
+    pub fn abandon(self) {
+        std::thread::spawn(move || drop(self));
     }
 
     fn end(&mut self) {
