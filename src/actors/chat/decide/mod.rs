@@ -3,6 +3,7 @@
 //! Pure: a decision reads the folds and what came in with the command, writes nothing and asks no clock. What it returns is
 //! recorded as one batch.
 
+pub mod directories;
 pub mod inputs;
 pub mod marks;
 pub mod pending;
@@ -28,7 +29,7 @@ use crate::actors::session::not_for_this_channel;
 use crate::actors::visuals::{OpenCanvas, Published};
 use crate::attachments::sent;
 use crate::clock::Millis;
-use crate::projections::action::{Action, type_of};
+use crate::projections::action::Action;
 use crate::projections::fact::{Fact, MessageOf};
 
 /// What a decision may look at.
@@ -208,6 +209,8 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatWorkingDirectorySet(_)
+        | StateAction::ChatWorkingDirectoryRemoved(_)
         | StateAction::ChatTruncated(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
@@ -230,9 +233,8 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatIsReadChanged(change) => Ok(marks::is_read(view, change.is_read, action)),
         StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
-        StateAction::ChatWorkingDirectorySet(_) | StateAction::ChatWorkingDirectoryRemoved(_) => {
-            Err(Rejection::unsupported(&type_of(&action.bytes)))
-        }
+        StateAction::ChatWorkingDirectorySet(set) => directories::set(view, &set.directory, action),
+        StateAction::ChatWorkingDirectoryRemoved(removed) => directories::removed(view, &removed.directory, action),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
     }
 }
