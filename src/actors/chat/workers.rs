@@ -22,7 +22,7 @@ use ahp_types::state::{
 
 use super::decide::{Effect, Entry};
 use super::{ChatActor, ChatMessage, apply, ending, message};
-use crate::actors::agent::{AgentEvent, AgentInput, WorkerStart};
+use crate::actors::agent::{AgentEvent, AgentInput, Ending, WorkerStart};
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
 use crate::actors::registry::worker_uri;
 use crate::actors::session::new_chat;
@@ -87,6 +87,17 @@ impl Employer {
     }
 }
 
+/// A worker's turn is never taken up: the turn that it works for begins another worker.
+fn for_good(ending: Ending) -> Ending {
+    match ending {
+        Ending::Failed { error_type, message, .. } => Ending::Failed { error_type, message, resumable: false },
+        Ending::Limited { kind, message, .. } => {
+            Ending::Failed { error_type: kind.error_type().to_owned(), message, resumable: false }
+        }
+        ending => ending,
+    }
+}
+
 /// A worker that may be opened: its number, its chat, and how it begins.
 struct Opening {
     id: ChannelId,
@@ -110,6 +121,9 @@ impl ChatActor {
         let is_news = runs || matches!(event, AgentEvent::BackgroundWorkDone { .. });
         if !is_news {
             return None;
+        }
+        if let AgentEvent::Ended { ending, .. } = &mut event {
+            *ending = for_good(ending.clone());
         }
         if let (Some(turn), Some(own)) = (event.turn_mut(), &self.handed) {
             turn.clone_from(own);

@@ -19,9 +19,10 @@ use super::script::{self, Step};
 use super::settings::Settings;
 use super::workers::{Seats, Worker};
 use crate::actors::agent::{
-    AgentEvent, AgentInput, AgentSink, Ending, ProcessStart, Prompt, PromptBlock, PromptKind, ToolDecision,
+    AgentEvent, AgentInput, AgentSink, Ending, LimitKind, ProcessStart, Prompt, PromptBlock, PromptKind, ToolDecision,
 };
 use crate::actors::visuals::NewVisual;
+use crate::clock::{self, Clock};
 
 /// The `errorType` of a turn that was told to fail.
 const ERROR_TYPE: &str = "demo";
@@ -37,6 +38,7 @@ pub(super) enum Left {
 /// What a process has on its desk between and during turns.
 pub(super) struct Desk {
     pub(super) events: AgentSink,
+    clock: Clock,
     directories: Vec<String>,
     rules: Arc<SessionRules>,
     settings: RefCell<Settings>,
@@ -76,6 +78,7 @@ impl Desk {
         let background = Backgrounds::new(events.clone());
         Self {
             events,
+            clock: start.clock,
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
@@ -201,11 +204,14 @@ impl<'a> Turn<'a> {
             Some(_) => script::parse_line(&self.prompt.message.text),
             None => script::parse(&self.prompt.message.text),
         };
-        let first = self.first_step(steps.len());
+        let first = self.first_step();
         if first == 0 {
             self.greet().await?;
         }
         for (at, step) in steps.into_iter().enumerate().skip(first) {
+            if at > first {
+                self.keep_position(at).await?;
+            }
             if let Some(ending) = self.step(at, step).await? {
                 return Ok(ending);
             }
@@ -214,14 +220,11 @@ impl<'a> Turn<'a> {
         Ok(Ending::Complete)
     }
 
-    /// The step to begin with. A turn that is taken up and that nothing is known of has none left.
-    fn first_step(&self, steps: usize) -> usize {
-        if self.prompt.attempt == 0 {
-            return 0;
-        }
+    /// The step to begin with. A turn that is taken up and that nothing is known of was at its first.
+    fn first_step(&self) -> usize {
         match &*self.desk.position.borrow() {
-            Some(position) if position.turn_id == self.prompt.turn_id => position.step,
-            _ => steps,
+            Some(position) if self.prompt.attempt > 0 && position.turn_id == self.prompt.turn_id => position.step,
+            _ => 0,
         }
     }
 
@@ -255,6 +258,7 @@ impl<'a> Turn<'a> {
             Step::Subagent(script) => self.subagent(at, script).await?,
             Step::Activity(text) => self.emit(AgentEvent::Activity { text }).await?,
             Step::Fail { text, resumable } => return self.fail(at, text, resumable).await.map(Some),
+            Step::Limit { kind, lifts_after } => return self.limit(at, kind, lifts_after).await.map(Some),
             Step::Crash => return Err(self.crash(at).await?),
             Step::Context => self.say_whole(&self.context()).await?,
             Step::History => self.say_whole(&self.history()).await?,
@@ -465,11 +469,16 @@ impl<'a> Turn<'a> {
         self.worker.as_ref().map_or_else(|| (self.id(), at), |worker| worker.spawned_at.clone())
     }
 
-    /// Keeps that the turn goes on after the step `at`, for this process and for the next.
-    async fn keep_position(&self, at: usize) -> Result<(), Left> {
-        // A worker has no later: its chat's turn goes on after the step that spawned it.
-        let (turn_id, step) = self.home(at);
-        let position = Position { turn_id, step: step + 1 };
+    /// Keeps that the turn goes on with this step when it is taken up, by this process or by the next. A worker's is not: it
+    /// begins anew with the step that spawned it.
+    async fn keep_position(&self, step: usize) -> Result<(), Left> {
+        match &self.worker {
+            Some(_) => Ok(()),
+            None => self.keep(Position { turn_id: self.id(), step }).await,
+        }
+    }
+
+    async fn keep(&self, position: Position) -> Result<(), Left> {
         let value = position.to_value();
         *self.desk.position.borrow_mut() = Some(position);
         self.remember(self.desk.position_key.clone(), value).await
@@ -478,13 +487,24 @@ impl<'a> Turn<'a> {
     async fn fail(&self, at: usize, message: String, resumable: bool) -> Result<Ending, Left> {
         let resumable = resumable && self.worker.is_none();
         if resumable {
-            self.keep_position(at).await?;
+            self.keep_position(at + 1).await?;
         }
         Ok(Ending::Failed { error_type: ERROR_TYPE.to_owned(), message, resumable })
     }
 
+    async fn limit(&self, at: usize, kind: LimitKind, lifts_after: Option<Duration>) -> Result<Ending, Left> {
+        self.keep_position(at + 1).await?;
+        let resets_at = lifts_after.map(|span| clock::later(self.desk.clock.now(), span));
+        let message = match kind {
+            LimitKind::Usage => "the demo used up its plan, as it was told to",
+            LimitKind::Overload => "the demo is overloaded, as it was told to be",
+        };
+        Ok(Ending::Limited { kind, message: message.to_owned(), resets_at })
+    }
+
     async fn crash(&self, at: usize) -> Result<Left, Left> {
-        self.keep_position(at).await?;
+        let (turn_id, at) = self.home(at);
+        self.keep(Position { turn_id, step: at + 1 }).await?;
         self.desk.emit(AgentEvent::Gone { problem: "the demo crashed, as it was told to".to_owned() }).await?;
         Ok(Left::Crashed)
     }

@@ -123,7 +123,7 @@ impl Turn<'_> {
         Ok(match ending {
             Ending::Complete => done(turn.answer()),
             Ending::Cancelled => failed("the subagent was stopped"),
-            Ending::Failed { message, .. } => failed(&message),
+            Ending::Failed { message, .. } | Ending::Limited { message, .. } => failed(&message),
         })
     }
 
