@@ -133,6 +133,15 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// Watches of files that one connection began.
+    #[serde(with = "kinds::count")]
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    #[serde(with = "kinds::count")]
+    pub max_watched_directories: usize,
+    /// How long changes of files are gathered before they are told.
+    #[serde(with = "kinds::span")]
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -224,6 +233,9 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,
             max_completions: 50,

@@ -7,7 +7,7 @@ use actix::Addr;
 
 use super::agent::Agent;
 use super::clients::Clients;
-use super::host::HostSettings;
+use super::host::{HostSettings, Watches};
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -28,6 +28,8 @@ pub struct Shared {
     pub clock: Clock,
     pub registry: Registry,
     pub clients: Clients,
+    /// Watches of files.
+    pub watches: Watches,
     pub root: OnceLock<Addr<RootActor>>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,

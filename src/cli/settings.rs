@@ -30,6 +30,9 @@ pub fn host(config: &Config) -> HostSettings {
         max_parts_in_turn: config.max_parts_in_turn,
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
+        max_watches: config.max_watches,
+        max_watched_directories: config.max_watched_directories,
+        watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
     }
 }

@@ -169,7 +169,7 @@ pub fn chat_json(
     let room = limit.bytes.saturating_sub(text.len());
     let (page, before) = turns::branch(fold.head(), turns::PageLimit { bytes: room, ..limit }, read)?;
     let oldest = page.first().map(|turn| turn.row.ordinal).or_else(|| (before != 0).then(|| fold.ordinal() + 1));
-    let cursor = (before != 0).then(|| oldest.map(turns::cursor)).flatten();
+    let cursor = (before != 0).then(|| oldest.map(|oldest| turns::cursor(&fold.state.resource, oldest))).flatten();
     let window = (before != 0).then_some(oldest).flatten();
     Ok((turns::splice(&text, &page, cursor.as_deref()), window))
 }

@@ -249,7 +249,7 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "moveChat sessionConfigCompletions authenticate createResourceWatch \
+    let later = "moveChat authenticate \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
         fetchAutomationRuns x-scrollback/clear x-scrollback/compact x-scrollback/sendNow \
         x-scrollback/stopBackgroundWork x-scrollback/forkAt x-scrollback/publishVisual x-scrollback/listVisuals \

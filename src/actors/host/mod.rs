@@ -7,6 +7,7 @@ mod directories;
 mod sessions;
 mod settings;
 mod states;
+mod watches;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,6 +23,7 @@ use sha2::{Digest, Sha256};
 
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
+pub use watches::Watches;
 
 use crate::actors::agent::Agent;
 use crate::actors::chat::pages;
@@ -142,6 +144,7 @@ impl Host {
             clock,
             registry: Registry::new(threads),
             clients: Clients::default(),
+            watches: Watches::default(),
             root: OnceLock::new(),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -292,6 +295,7 @@ impl Host {
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
     pub fn subscribe(&self, caller: &Caller, channel: &str, turns: Option<u64>, then: OnSnapshot) {
+        let Some(then) = self.subscribe_to_watch(caller, channel, then) else { return };
         let alias = Channel::from(channel);
         let refusal = match self.shared.registry.resolve(channel) {
             Ok(Some(found)) => {
@@ -415,6 +419,7 @@ impl Host {
     /// The connection of `caller` ended.
     pub fn client_gone(&self, caller: &Caller) {
         self.shared.clients.gone(&caller.client_id, caller.connection.id);
+        self.left_watches(caller.connection.id);
     }
 
     /// A connection of `caller` ended, or left `session`: its active-client entries go after the grace time unless the

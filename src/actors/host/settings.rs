@@ -29,6 +29,12 @@ pub struct HostSettings {
     pub max_sessions: Option<usize>,
     /// Bytes of one snapshot's JSON.
     pub max_snapshot: usize,
+    /// Watches of files that one connection began.
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    pub max_watched_directories: usize,
+    /// How long changes are gathered before they are told.
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
 }
@@ -51,6 +57,9 @@ impl Default for HostSettings {
             max_parts_in_turn: 10_000,
             max_sessions: None,
             max_snapshot: 48 << 20,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 << 10,
         }
     }

@@ -6,6 +6,7 @@
 mod actions;
 mod answers;
 mod chats;
+mod configuration;
 mod create;
 mod loading;
 mod looking;
@@ -22,10 +23,11 @@ use std::time::Instant;
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
 use ahp_types::actions::StateAction;
 
-pub use actions::{check_value, not_for_this_channel, title};
+pub use actions::{not_for_this_channel, title};
 pub use answers::{
     answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
 };
+pub use configuration::resolved;
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
@@ -269,6 +271,7 @@ impl SessionActor {
             if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
                 self.leaving.remove(&client.caller.client_id);
             }
+            let action = configuration::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             actions::dispatch(&mut core.borrow_mut(), client, action);
             if configures {

@@ -9,16 +9,20 @@
 mod asks;
 mod commands;
 mod history;
+mod languages;
 mod rules;
 mod run;
 pub mod script;
 mod settings;
 mod turn;
 
+use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
 };
+
+use serde_json::Value;
 
 use crate::actors::agent::{Agent, AgentCommand, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use rules::RuleBook;
@@ -62,6 +66,14 @@ impl Agent for DemoAgent {
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         (settings::schema(), settings::defaults())
+    }
+
+    fn config_values(&self, property: &str, _config: &JsonObject, query: &str) -> Vec<SessionConfigValueItem> {
+        if property == settings::LANGUAGE { languages::fitting(query) } else { Vec::new() }
+    }
+
+    fn takes_config_value(&self, property: &str, value: &Value) -> bool {
+        property != settings::LANGUAGE || value.as_str().is_some_and(|tag| languages::hello(tag).is_some())
     }
 
     fn commands(&self) -> Vec<AgentCommand> {
