@@ -178,6 +178,9 @@ impl Peer {
 
     /// Notes which view of `alias` was subscribed to.
     pub fn saw(&self, caller: &Caller, alias: &Channel, turns: Option<u64>) {
+        if names::is_watch(alias.as_str()) {
+            return;
+        }
         let mut views = self.views.borrow_mut();
         match turns {
             Some(turns) => views.insert(alias.clone(), turns),
@@ -205,7 +208,8 @@ impl Peer {
         let windows = self.connection.windows();
         let channels = self.router.disconnect(self.connection.id);
         let Some(caller) = caller else { return };
-        let seen = windows.into_iter().map(|(alias, oldest)| {
+        let kept = windows.into_iter().filter(|(alias, _)| !names::is_watch(alias.as_str()));
+        let seen = kept.map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
             let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };
             (alias.to_string(), window)

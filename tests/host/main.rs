@@ -10,6 +10,7 @@ mod chats;
 #[path = "../command/mod.rs"]
 mod command;
 mod completions;
+mod configuration;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
 mod crash;
@@ -24,6 +25,7 @@ mod official;
 mod properties;
 mod queue;
 mod refusals;
+mod refused_commands;
 mod replay;
 mod resources;
 mod samples;
@@ -32,4 +34,5 @@ mod slow;
 mod summaries;
 mod turns;
 mod vscode;
+mod watches;
 mod windows;

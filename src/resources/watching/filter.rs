@@ -17,7 +17,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads the patterns. One without a slash counts at every depth; a path stands for what lies in it, too.
+    /// Reads the patterns. One without a slash in front or inside counts at every depth; a path stands for what lies in it, too.
     ///
     /// # Errors
     /// [`ResourceFault::Malformed`] for what is no pattern, and for too many.
@@ -46,8 +46,9 @@ fn set(patterns: &[String]) -> Result<GlobSet, ResourceFault> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let plain = pattern.trim_start_matches("./").trim_matches('/');
+        let is_anchored = plain.contains('/') || pattern.starts_with("./") || pattern.starts_with('/');
         let mut all = vec![plain.to_owned(), format!("{plain}/**")];
-        if !plain.contains('/') {
+        if !is_anchored {
             all.extend([format!("**/{plain}"), format!("**/{plain}/**")]);
         }
         for one in all {
