@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
@@ -89,6 +89,12 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<PendingMessage>,
+    /// Whether the running turn was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -122,6 +128,8 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            handed: Vec::new(),
+            resumed: false,
             parts: None,
         }
     }
@@ -209,6 +217,7 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
+                self.resumed = true;
                 self.path = std::mem::take(&mut self.before);
                 self.started = self.last_started;
                 None
@@ -216,6 +225,8 @@ impl ChatFold {
             StateAction::ChatTruncated(_) => {
                 self.parts = None;
                 self.started = 0;
+                self.handed.clear();
+                self.resumed = false;
                 None
             }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
@@ -239,6 +250,10 @@ impl ChatFold {
                 self.back_to = None;
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
+            Fact::SteeringHanded { id, message } => {
+                self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
+            }
+            Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
         }
     }
@@ -266,6 +281,8 @@ impl ChatFold {
 
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
+        self.handed.clear();
+        self.resumed = false;
         self.last_started = std::mem::take(&mut self.started);
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);

@@ -3,7 +3,7 @@
 //! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
 //! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
 
-use ahp_types::state::{ChatState, RootState, SessionState};
+use ahp_types::state::{ChatState, Message, RootState, SessionState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,6 +41,12 @@ pub enum Fact {
     /// Where the agent can go back to: the end of this turn, in its own words.
     #[serde(rename = "host/rewindPoint")]
     RewindPoint { turn_id: String, point: String },
+    /// A steering message was handed to the agent of the running turn: it has left its slot.
+    #[serde(rename = "host/steeringHanded")]
+    SteeringHanded { id: String, message: Box<Message> },
+    /// The agent took what it was handed, or it waits again.
+    #[serde(rename = "host/steeringSettled")]
+    SteeringSettled { id: String },
     /// The branch that the `chat/truncated` right behind it keeps.
     #[serde(rename = "host/branch")]
     Branch { branch: Box<Branch> },

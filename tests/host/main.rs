@@ -31,6 +31,7 @@ mod resources;
 mod samples;
 mod sessions;
 mod slow;
+mod steering;
 mod summaries;
 mod turns;
 mod vscode;

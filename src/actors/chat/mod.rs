@@ -11,8 +11,10 @@ mod ending;
 mod message;
 pub mod pages;
 mod process;
+pub mod queue;
 pub mod said;
 mod text;
+pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,11 +35,13 @@ use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_ch
 use super::shared::Shared;
 use super::writer::{Lost, Place};
 use crate::projections::action::Action;
+use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
 pub use decide::Entry;
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use waiting::list_paused;
 
 use decide::{Effect, Verdict, View};
 use process::Process;
@@ -292,7 +296,16 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             recording.session_action(Action::host(action), Some(cell.id), false);
         }
-        Entry::Fact(fact) => recording.chat_fact(cell, &fact),
+        Entry::Pause(paused) => {
+            recording.mirror(cell, false);
+            waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
+        }
+        Entry::Fact(fact) => {
+            if matches!(fact, Fact::SteeringHanded { .. }) {
+                cell.takes_steering = None;
+            }
+            recording.chat_fact(cell, &fact);
+        }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
     }
 }

@@ -85,6 +85,7 @@ impl ChatActor {
             Effect::Answer { request_id, response, answers } => {
                 self.tell(AgentInput::Answer { request_id, response, answers });
             }
+            Effect::Steer { turn_id, id } => self.steer(turn_id, &id),
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
@@ -114,6 +115,22 @@ impl ChatActor {
         self.handed = Some(turn_id.to_owned());
         let blocks = message::blocks(&message);
         self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+    }
+
+    /// Hands a steering message to the agent, unless the turn ended meanwhile: then it waits again.
+    fn steer(&mut self, turn_id: String, id: &str) {
+        if self.handed.as_deref() != Some(&turn_id) {
+            return;
+        }
+        let message = {
+            let cell = self.cell.borrow();
+            let runs = cell.fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
+            let handed = cell.fold.handed.iter().find(|handed| runs && handed.id == id);
+            handed.map(|handed| handed.message.clone())
+        };
+        if let Some(message) = message {
+            self.tell(AgentInput::Steer { turn_id, id: id.to_owned(), message });
+        }
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {
@@ -160,6 +177,9 @@ impl ChatActor {
         if let Some(mut process) = self.process.take() {
             process.handle.send(AgentInput::Close);
             self.shared.processes.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Ok(mut cell) = self.cell.try_borrow_mut() {
+            cell.takes_steering = None;
         }
         self.handed = None;
     }

@@ -8,7 +8,7 @@ use actix::AsyncContext;
 use actix::Context;
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
-    SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
+    SessionDefaultChatChangedAction, StateAction,
 };
 use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
 use serde_json::json;
@@ -193,7 +193,7 @@ impl SessionActor {
                 end_turn(&mut recording, &mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
-            unpause(&mut recording, uri);
+            chat::list_paused(&mut recording, uri, None, false);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
             recording.session_action(Action::host(removed), None, false);
             if let Some(next) = successor {
@@ -345,17 +345,5 @@ fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
     if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
         recording.chat_action(cell, Action::host(action), false);
         recording.mirror(cell, true);
-    }
-}
-
-/// Takes a chat off the list of paused queues.
-fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
-    let paused = recording.core.fold.paused_queues();
-    if paused.iter().any(|chat| chat == uri.as_str()) {
-        let left: Vec<String> = paused.into_iter().filter(|chat| chat != uri.as_str()).collect();
-        let mut meta = recording.core.fold.state.meta.clone().unwrap_or_default();
-        meta.insert(mirror::PAUSED_QUEUES.into(), json!(left));
-        let changed = StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) });
-        recording.session_action(Action::host(changed), None, false);
     }
 }

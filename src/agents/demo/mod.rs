@@ -32,7 +32,7 @@ pub const PROVIDER: &str = "demo";
 
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: false, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: false, compact: false, resume: true, images: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

@@ -261,7 +261,7 @@ fn the_demo_is_advertised_with_what_it_can_do_now() {
     assert_eq!((&info["provider"], &info["displayName"]), (&json!("demo"), &json!("Demo")));
     assert_eq!(info["capabilities"], json!({"multipleChats": {}, "multipleWorkingDirectories": {}}));
     assert!(info["models"].as_array().unwrap().iter().all(|model| model["provider"] == "demo"));
-    assert!(agent.extras().images && agent.extras().resume && !agent.extras().steering);
+    assert!(agent.extras().images && agent.extras().resume && agent.extras().steering);
 }
 
 // What it says.

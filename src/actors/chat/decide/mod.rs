@@ -56,6 +56,8 @@ pub enum Entry {
     Fetched(Action),
     /// The host's, on the session's channel.
     Session(StateAction),
+    /// The chat's queue is paused, or its pause is lifted.
+    Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
     /// A fact of the host about the session.
@@ -73,6 +75,8 @@ pub enum Effect {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// Somebody answered a question.
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// A steering message for the turn.
+    Steer { turn_id: String, id: String },
     /// A client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
 }
