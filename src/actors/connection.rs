@@ -416,6 +416,26 @@ mod tests {
         Subscription { channel: channel.into(), alias: alias.into(), from_seq, window: None }
     }
 
+    #[test]
+    fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
+        let connection = Connection::new(1, 10_000);
+        for channel in ["a", "w"] {
+            connection.subscribe(subscription(channel, channel, 0));
+        }
+        connection.hold();
+        deliver(&connection, "a", 4);
+        let passed = Envelope::new("w".into(), ChannelId(0), 4, None, b"{}");
+        connection.pass(&passed);
+        connection.pass(&Envelope::new("elsewhere".into(), ChannelId(0), 4, None, b"{}"));
+        deliver(&connection, "a", 5);
+        assert_eq!(connection.held_before(4), [Channel::from("a")]);
+        connection.forget_held(&"a".into(), 5);
+        connection.forget_held(&"w".into(), 5);
+        connection.release_held("answer".into(), 0);
+        assert_eq!((connection.pop(), connection.pop()), (Some("answer".into()), Some(passed.frame)));
+        assert_eq!(connection.pop(), None);
+    }
+
     fn deliver(connection: &Connection, channel: &str, seq: ServerSeq) {
         let envelope = Envelope::new(channel.into(), ChannelId(2), seq, None, b"{}");
         connection.deliver(&envelope, &|_| None);

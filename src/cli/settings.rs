@@ -94,6 +94,17 @@ mod tests {
     }
 
     #[test]
+    fn the_data_directory_is_told_to_the_host_by_its_real_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(&path, path.join("link")).unwrap();
+        let link = path.join("link");
+        let environment = Environment::of(&[("SCROLLBACK_DATA", link.to_str().unwrap())]);
+        let config = load(None, &environment, &[]).unwrap().config;
+        assert_eq!(host(&config).data_directory, Some(path));
+    }
+
+    #[test]
     fn interval_carries_its_time() {
         let environment =
             Environment::of(&[("SCROLLBACK_DURABILITY", "interval"), ("SCROLLBACK_COMMIT_INTERVAL", "40ms")]);

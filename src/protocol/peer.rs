@@ -207,6 +207,7 @@ impl Peer {
         let caller = self.caller();
         let windows = self.connection.windows();
         let channels = self.router.disconnect(self.connection.id);
+        self.app.host.left_watches(self.connection.id);
         let Some(caller) = caller else { return };
         let kept = windows.into_iter().filter(|(alias, _)| !names::is_watch(alias.as_str()));
         let seen = kept.map(|(alias, oldest)| {

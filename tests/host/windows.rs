@@ -235,7 +235,7 @@ async fn pages_of_several_clients_at_once_leave_nobody_with_a_hole() {
     let chat = first.create_session(S).await;
     first.subscribe(&chat).await;
     filled(&mut first, &chat, 70).await;
-    let mut clients = vec![first, host.client("second").await, host.client("third").await];
+    let mut clients = [first, host.client("second").await, host.client("third").await];
     let mut folds: Vec<ChatState> = Vec::new();
     for (client, turns) in clients.iter_mut().zip([2, 9, 33]) {
         folds.push(serde_json::from_value(view(client, &chat, turns).await).unwrap());

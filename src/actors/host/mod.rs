@@ -419,7 +419,6 @@ impl Host {
     /// The connection of `caller` ended.
     pub fn client_gone(&self, caller: &Caller) {
         self.shared.clients.gone(&caller.client_id, caller.connection.id);
-        self.left_watches(caller.connection.id);
     }
 
     /// A connection of `caller` ended, or left `session`: its active-client entries go after the grace time unless the

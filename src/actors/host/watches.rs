@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::{Value, json};
 
-use super::{Host, SnapshotJson};
+use super::{Host, SnapshotJson, not_found};
 use crate::actors::command::{Refusal, RefusalKind};
-use crate::actors::connection::{Caller, ConnectionId, Subscription};
+use crate::actors::connection::{Caller, Connection, ConnectionId, Subscription};
 use crate::actors::envelope::Envelope;
 use crate::actors::host::OnSnapshot;
 use crate::actors::shared::Shared;
@@ -60,6 +60,14 @@ impl Watches {
         let started = Arc::new(Watching::start(Arc::clone(&shared.roots), window, max, told)?);
         *watching = Some(Arc::clone(&started));
         Ok(started)
+    }
+
+    /// Counts a subscriber in; the state of the watch, which holds nothing of the log: whatever comes is newer.
+    fn join(&self, channel: &Channel, connection: ConnectionId) -> Option<String> {
+        let mut held = locked(&self.held);
+        let watch = held.get_mut(channel)?;
+        watch.subscribers.insert(connection);
+        Some(watch.state.clone())
     }
 
     fn end(&self, ended: Vec<WatchId>) {
@@ -145,17 +153,23 @@ impl Host {
 
     /// Subscribes to a watch; gives `then` back where `alias` names none.
     pub(super) fn subscribe_to_watch(&self, caller: &Caller, alias: &str, then: OnSnapshot) -> Option<OnSnapshot> {
-        if !alias.starts_with(NAME) {
+        let channel = Channel::from(alias);
+        if !alias.starts_with(NAME) || !locked(&self.shared.watches.held).contains_key(&channel) {
             return Some(then);
         }
-        let channel = Channel::from(alias);
-        let mut held = locked(&self.shared.watches.held);
-        let Some(watch) = held.get_mut(&channel) else { return Some(then) };
-        watch.subscribers.insert(caller.connection.id);
-        // Nothing of it is in the log: whatever comes is newer than its snapshot.
-        let snapshot = SnapshotJson { resource: channel.clone(), state: watch.state.clone().into(), from_seq: 0 };
-        let subscription = Subscription { alias: channel.clone(), channel, from_seq: 0, window: None };
-        caller.connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
+        let subscription = Subscription { alias: channel.clone(), channel: channel.clone(), from_seq: 0, window: None };
+        let shared = Arc::clone(&self.shared);
+        // Counted where the subscription stands: a connection that is gone by then is not.
+        let stands = move |connection: &Connection| {
+            let state = shared.watches.join(&channel, connection.id);
+            let snapshot =
+                state.map(|state| SnapshotJson { resource: channel.clone(), state: state.into(), from_seq: 0 });
+            if snapshot.is_none() {
+                connection.drop_channel(&channel);
+            }
+            then(connection, snapshot.ok_or_else(|| not_found(channel.as_str())));
+        };
+        caller.connection.subscribe(subscription, Box::new(stands));
         None
     }
 
@@ -165,7 +179,7 @@ impl Host {
     }
 
     /// A connection ended: so do the watches that it alone was subscribed to, and its own that nobody is subscribed to.
-    pub(super) fn left_watches(&self, connection: ConnectionId) {
+    pub fn left_watches(&self, connection: ConnectionId) {
         self.shared.watches.release(|_, held| held.subscribers.remove(&connection) || held.creator == connection);
     }
 
