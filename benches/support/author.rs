@@ -94,7 +94,12 @@ impl Session {
         session.fact(Place::Session, &Fact::SessionCreated { created_at, state: Box::new(state) });
         session.fact(
             Place::Chat,
-            &Fact::ChatCreated { session: uri.to_string(), state: Box::new(chat_state.clone()), fork: None },
+            &Fact::ChatCreated {
+                session: uri.to_string(),
+                state: Box::new(chat_state.clone()),
+                fork: None,
+                context: None,
+            },
         );
         let added = SessionChatAddedAction { summary: mirror::summary_of(&chat_state) };
         session.session_action(StateAction::SessionChatAdded(added), None);

@@ -99,8 +99,21 @@ pub struct ProcessStart {
     pub conversation: Arc<dyn Conversation>,
     /// The agent's own id of the conversation to go on with; `None` starts a new one.
     pub resume: Option<String>,
+    /// Where in `resume` to go on, after a rewind, or for a fork, which goes on under an id of its own.
+    pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+}
+
+/// An earlier point of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackTo {
+    /// The turn that is the last one then.
+    pub turn_id: String,
+    /// Its end in the agent's own words: see [`AgentEvent::RewindPoint`].
+    pub point: String,
+    /// Whether the conversation belongs to another chat, which goes on with it.
+    pub is_fork: bool,
 }
 
 /// A chat's finished turns as its agent may read them.

@@ -43,6 +43,13 @@ impl Refusal {
     }
 }
 
+/// A command for one chat, of the extensions. Each is decided like a client's action: see `actors/chat/commands.rs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChatCommand {
+    /// `x-scrollback/clear`: the chat starts over; a running turn is cancelled first with `force`.
+    Clear { force: bool },
+}
+
 /// The answer to a command: the JSON of its result, or why it is refused.
 pub type Answer = Result<Box<RawValue>, Refusal>;
 

@@ -169,6 +169,9 @@ impl Connection {
                 }
                 name.window = window;
                 frame
+            } else if envelope.clears && name.window.take().is_some() {
+                self.widened.borrow_mut().insert(name.alias.clone(), envelope.seq);
+                envelope.renamed(name.alias.as_str())
             } else if name.alias == envelope.channel {
                 envelope.frame.clone()
             } else {

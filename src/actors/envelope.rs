@@ -9,6 +9,9 @@ const FRAME_HEAD: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 /// How the action of a page of older turns begins; its events hold a range and are widened for each connection.
 const TURNS_LOADED: &[u8] = br#"{"type":"chat/turnsLoaded""#;
 
+/// `chat/truncated` without a turn, as the host writes it: all turns went.
+pub const CLEARED: &[u8] = br#"{"type":"chat/truncated"}"#;
+
 /// Bytes of an envelope beside its channel and its action, for most.
 const AROUND: usize = 160;
 
@@ -22,6 +25,8 @@ pub struct Envelope {
     pub frame: ByteString,
     /// Whether this is a stored range of older turns, which each connection is shown by its own window.
     pub is_page: bool,
+    /// Whether all turns went with it: who had a part of them has all now.
+    pub clears: bool,
 }
 
 impl Envelope {
@@ -34,7 +39,7 @@ impl Envelope {
         action: &[u8],
     ) -> Self {
         let frame = frame(channel.as_str(), seq, origin, action, None);
-        Self { channel, channel_id, seq, frame, is_page: is_page(action) }
+        Self { channel, channel_id, seq, frame, is_page: is_page(action), clears: action == CLEARED }
     }
 
     /// The AHP envelope alone, without the notification around it.

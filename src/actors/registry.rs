@@ -144,6 +144,22 @@ impl Registry {
         self.resolve_synonym(&shared, uri)
     }
 
+    /// The session of a chat, open or closed, by its own name or a synonym; `None` where it is disposed.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn session_of_chat(&self, uri: &str) -> Result<Option<Channel>, FoldFault> {
+        let Some(shared) = self.shared() else { return Ok(None) };
+        let row = self.row(&shared, uri)?.filter(|row| row.kind == ChannelKind::Chat);
+        let session = match row {
+            Some(row) => Some(ChannelId(row.session)),
+            None => self.resolve(uri)?.filter(|found| found.kind == ChannelKind::Chat).map(|found| found.session),
+        };
+        let Some(session) = session else { return Ok(None) };
+        let listing = self.listing(&shared, session)?.filter(|listing| !listing.disposed);
+        Ok(listing.map(|listing| listing.uri))
+    }
+
     fn resolve_synonym(&self, shared: &Shared, uri: &str) -> Result<Option<Resolved>, FoldFault> {
         let session = if let Some(encoded) = uri.strip_prefix(DEFAULT_CHAT) {
             let decoded = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());

@@ -77,6 +77,8 @@ pub struct ChatFold {
     before: Path,
     /// For a fork, the last turn that it has of another chat; then of that chat's own origin, and so on.
     pub bases: Vec<u64>,
+    /// For a side chat, what its agent is told before the first message.
+    pub context: Option<String>,
     /// What the next `chat/truncated` keeps.
     next: Option<Box<Branch>>,
     /// When the running turn started, by the host's clock.
@@ -122,6 +124,7 @@ impl ChatFold {
             path: Vec::new(),
             before: Vec::new(),
             bases: Vec::new(),
+            context: None,
             next: None,
             started: 0,
             last_started: 0,
@@ -134,11 +137,13 @@ impl ChatFold {
         }
     }
 
-    /// A fork as it was created: its branch begins with turns of other chats.
-    pub fn forked(state: ChatState, fork: Forked) -> Self {
-        let mut fold = Self::new(state);
-        fold.bases = fork.bases;
-        fold.take(fork.branch);
+    /// A chat as it was created: a fork's branch begins with turns of other chats, a side chat's agent is told of one.
+    pub fn created(state: ChatState, fork: Option<Forked>, context: Option<String>) -> Self {
+        let mut fold = Self { context, ..Self::new(state) };
+        if let Some(fork) = fork {
+            fold.bases = fork.bases;
+            fold.take(fork.branch);
+        }
         fold
     }
 

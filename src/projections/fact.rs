@@ -31,6 +31,9 @@ pub enum Fact {
         /// For a fork, the branch that it begins with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fork: Option<Box<Forked>>,
+        /// For a side chat, what its agent is told before the first message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context: Option<String>,
     },
     /// An agent asked to keep something for its session.
     #[serde(rename = "host/remembered")]

@@ -361,7 +361,7 @@ fn fact(which: u8, text: &str, story: &[Step]) -> Fact {
     match which {
         0 => Fact::SessionCreated { created_at: text, state: Box::new(session_state(&chat)) },
         1 => Fact::SessionDisposed,
-        2 => Fact::ChatCreated { session: text, state: Box::new(chat), fork: None },
+        2 => Fact::ChatCreated { session: text, state: Box::new(chat), fork: None, context: None },
         3 => Fact::Remembered { key: text.clone(), value: json!({ "deep": [text, null, 1.5] }) },
         4 => Fact::Conversation { id: text },
         5 => Fact::RewindPoint { turn_id: text.clone(), point: text },

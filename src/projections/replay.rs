@@ -37,8 +37,9 @@ pub trait Fold: Sized {
 impl Fold for ChatFold {
     fn begin(fact: Fact) -> Option<Self> {
         match fact {
-            Fact::ChatCreated { state, fork: Some(fork), .. } => Some(ChatFold::forked(*state, *fork)),
-            Fact::ChatCreated { state, fork: None, .. } => Some(ChatFold::new(*state)),
+            Fact::ChatCreated { state, fork, context, .. } => {
+                Some(ChatFold::created(*state, fork.map(|fork| *fork), context))
+            }
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::Caller;
 use crate::actors::host::CreateChat;
+use crate::actors::session::sources::Source;
 use crate::events::Channel;
 
 /// Hands an action to its channel. Its fate is told by an envelope, never by an answer.
@@ -41,10 +42,8 @@ fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
     if initial_message.as_ref().is_some_and(|message| !message.get().starts_with('{')) {
         return Err(invalid_params("initialMessage", "must be an object"));
     }
-    let source = params.optional("source", "an object")?;
-    if source.as_ref().is_some_and(|source: &serde_json::Value| !source.is_object()) {
-        return Err(invalid_params("source", "must be an object"));
-    }
+    let source: Option<serde_json::Value> = params.optional("source", "an object")?;
+    let source = source.map(|source| Source::parse(&source)).transpose()?;
     let working_directories = params.optional("workingDirectories", "an array of URIs")?;
     Ok(CreateChat { session, chat, initial_message, source, working_directories })
 }

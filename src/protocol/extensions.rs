@@ -7,20 +7,51 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::error::internal;
+use super::error::{internal, invalid_params};
 use super::params::Params;
 use super::peer::Peer;
 use super::sessions::answer_later;
 use super::ticket::Ticket;
-use crate::actors::command::Refusal;
+use crate::actors::command::{ChatCommand, Refusal};
 use crate::actors::connection::Caller;
+use crate::actors::session::sources::Moment;
 use crate::events::ServerSeq;
 
 /// The state of a channel as it was.
 pub const STATE_AT: &str = "x-scrollback/stateAt";
 
+/// A chat starts over.
+pub const CLEAR: &str = "x-scrollback/clear";
+
+/// A chat made of another as it was at any moment.
+pub const FORK_AT: &str = "x-scrollback/forkAt";
+
 /// The extensions that are served.
-pub const NAMES: [&str; 1] = [STATE_AT];
+pub const NAMES: &[&str] = &[STATE_AT, CLEAR, FORK_AT];
+
+/// Forks a chat at any turn that ever was; answers `null`.
+pub fn fork_at(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let Some((ticket, (source, chat, moment))) = ticket.checked(read_fork_at(params)) else { return };
+    peer.app.host.fork_at(caller, &source, chat, moment, ticket.reply());
+}
+
+fn read_fork_at(params: &Params<'_>) -> Result<(String, String, Moment), Refusal> {
+    let seq: Option<ServerSeq> = params.optional("serverSeq", "a whole number")?;
+    let turn: Option<String> = params.optional("turnId", "a string")?;
+    let moment = match (seq, turn) {
+        (Some(seq), None) => Moment::Seq(seq),
+        (None, Some(turn)) => Moment::Turn(turn),
+        _ => return Err(invalid_params("serverSeq", "or turnId must be there, and not both")),
+    };
+    Ok((params.channel()?, params.name("chat")?, moment))
+}
+
+/// Starts a chat over; answers `null`.
+pub fn clear(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let read = || Ok((params.channel()?, params.optional("force", "a boolean")?.unwrap_or(false)));
+    let Some((ticket, (chat, force))) = ticket.checked(read()) else { return };
+    peer.app.host.command(caller, &chat, ChatCommand::Clear { force }, ticket.reply());
+}
 
 /// Answers the snapshot of a channel right after an event.
 pub fn state_at(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {

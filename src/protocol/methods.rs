@@ -54,6 +54,8 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceRequest", Handler::Request(resources::request)),
     ("createResourceWatch", Handler::Request(watches::create)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),
 ];

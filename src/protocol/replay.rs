@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::actors::connection::{Subscription, Window};
-use crate::actors::envelope::{Envelope, Envelopes, is_page};
+use crate::actors::envelope::{CLEARED, Envelope, Envelopes, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
 use crate::projections::action::type_of;
@@ -124,6 +124,9 @@ fn add(hub: &Hub, missed: &Missed, replay: &mut Replay, record: &Record) -> Opti
     if is_page(&record.action) {
         let page = page_in_replay(hub, missed, &mut replay.window, record)?;
         return Some(replay.actions.push_json(record.seq, &page));
+    }
+    if record.action == CLEARED {
+        replay.window = None;
     }
     Some(replay.actions.push(missed.alias.as_str(), record.seq, record.origin.as_ref(), &record.action))
 }

@@ -276,8 +276,8 @@ async fn a_chat_that_cannot_be_created_leaves_nothing_behind() {
         (json!({ "initialMessage": with_bytes }), (-32602, "unsupported")),
         (json!({ "initialMessage": { "origin": { "kind": "user" } } }), (-32602, "malformed")),
         (json!({ "initialMessage": "hello" }), (-32602, "invalid-params")),
-        (json!({ "source": fork }), (-32602, "unsupported")),
-        (json!({ "source": side }), (-32602, "unsupported")),
+        (json!({ "source": fork }), (-32008, "unknown-turn")),
+        (json!({ "source": side }), (-32008, "unknown-turn")),
         (json!({ "source": { "kind": "wormhole" } }), (-32602, "unsupported")),
         (json!({ "source": {} }), (-32602, "unsupported")),
     ];

@@ -35,6 +35,11 @@ impl Conversation for StoredConversation {
 
 fn exchange(turn: &[u8]) -> Option<Exchange> {
     let turn: Turn = serde_json::from_slice(turn).ok()?;
+    Some(Exchange { answer: answer_text(&turn), message: turn.message.text, turn_id: turn.id })
+}
+
+/// What the agent answered, as plain markdown.
+pub fn answer_text(turn: &Turn) -> String {
     let parts: Vec<&str> = turn
         .response_parts
         .iter()
@@ -43,5 +48,5 @@ fn exchange(turn: &[u8]) -> Option<Exchange> {
             _ => None,
         })
         .collect();
-    Some(Exchange { answer: parts.join(BETWEEN_PARTS), message: turn.message.text, turn_id: turn.id })
+    parts.join(BETWEEN_PARTS)
 }

@@ -5,6 +5,7 @@
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
+mod commands;
 pub mod conversation;
 pub mod decide;
 mod ending;
@@ -27,7 +28,7 @@ use ahp_types::common::JsonObject;
 use serde_json::Value;
 
 use super::agent::AgentEvent;
-use super::command::Reply;
+use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
@@ -61,6 +62,11 @@ pub enum ChatMessage {
         caller: Caller,
         cursor: Option<String>,
         window: Option<Window>,
+        reply: Reply,
+    },
+    Command {
+        caller: Caller,
+        command: ChatCommand,
         reply: Reply,
     },
     /// The first message of a new chat.
@@ -101,6 +107,7 @@ impl ChatMessage {
             ChatMessage::Dispatch { .. }
                 | ChatMessage::Subscribe(_)
                 | ChatMessage::FetchTurns { .. }
+                | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
         )
     }
@@ -357,6 +364,7 @@ impl Handler<ChatMessage> for ChatActor {
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
+            ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
             ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
@@ -384,7 +392,7 @@ impl ChatActor {
             ChatMessage::Subscribe(subscriber) => {
                 not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
             }
-            ChatMessage::FetchTurns { reply, .. } => {
+            ChatMessage::FetchTurns { reply, .. } | ChatMessage::Command { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }

@@ -22,6 +22,9 @@ use crate::projections::turns::{self, PageLimit, StoredTurn};
 /// The most that one page holds.
 const PAGE: PageLimit = PageLimit { turns: 50, bytes: 512 * 1024 };
 
+/// The most bytes of turns that a client is shown before they are dropped.
+const SHORT_LIVED: usize = 4 * 1024 * 1024;
+
 /// The range that a stored page stands for, by ordinals on the branch that ends at `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Range {
@@ -29,8 +32,11 @@ pub struct Range {
     pub oldest: u64,
     /// The newest turn of the page; smaller than `oldest` for an empty page.
     pub newest: u64,
-    /// n of the last turn of the branch when the page was fetched.
+    /// The last turn of the branch when the page was fetched, as the chat names it.
     pub head: u64,
+    /// The turns behind the oldest are dropped by the next event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub goes: bool,
 }
 
 impl Range {
@@ -43,10 +49,14 @@ impl Range {
         serde_json::from_value(value.get("range")?.clone()).ok()
     }
 
-    fn action(self) -> Bytes {
+    /// The range as it is recorded.
+    ///
+    /// # Errors
+    /// The problem, in words.
+    pub fn action(self) -> Result<Action, String> {
         // `type` comes first: that is how a page is known without parsing it.
-        let range = json!({ "oldest": self.oldest, "newest": self.newest, "head": self.head });
-        Bytes::from(format!(r#"{{"type":"chat/turnsLoaded","turns":[],"range":{range}}}"#))
+        let range = serde_json::to_string(&self).map_err(|e| e.to_string())?;
+        Action::from_stored(Bytes::from(format!(r#"{{"type":"chat/turnsLoaded","turns":[],"range":{range}}}"#)))
     }
 }
 
@@ -69,7 +79,7 @@ impl ChatActor {
             Err(refusal) => return crate::actors::session::refuse(&self.core.borrow(), refusal, reply),
         };
         self.flush_text(ctx);
-        let action = match Action::from_stored(range.action()) {
+        let action = match range.action() {
             Ok(action) => action,
             Err(problem) => {
                 let refusal = Refusal::new(RefusalKind::Internal, "internal", problem);
@@ -106,14 +116,14 @@ fn range(shared: &Shared, cell: &ChatCell, cursor: Option<&str>, window: Option<
     };
     let head = cell.fold.head();
     if before <= 1 {
-        return Ok(Range { oldest: 1, newest: 0, head });
+        return Ok(Range { oldest: 1, newest: 0, head, goes: false });
     }
     let internal = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
     let read = |n| cell.turn(shared, n);
     let newest = turns::at_ordinal(head, before - 1, read).map_err(internal)?.unwrap_or(0);
     let (page, _) = turns::branch(newest, PAGE, read).map_err(internal)?;
     let oldest = page.first().map_or(before, |turn| turn.row.ordinal);
-    Ok(Range { oldest, newest: before - 1, head })
+    Ok(Range { oldest, newest: before - 1, head, goes: false })
 }
 
 /// A stored page for one subscription: the frame, and the window that it has then.
@@ -141,7 +151,10 @@ fn widened(
     if range.oldest >= oldest {
         return (Vec::new(), window);
     }
-    let turns = between(store, chat, range.head, range.oldest, oldest - 1);
+    let turns = match range.goes {
+        true => before_they_go(store, chat, range, oldest - 1),
+        false => between(store, chat, range.head, range.oldest, oldest - 1),
+    };
     let left = (range.oldest > 1).then_some(Window { oldest: range.oldest });
     match turns {
         Ok(turns) => (turns, left),
@@ -149,6 +162,18 @@ fn widened(
             tracing::error!(%fault, "a page of turns cannot be read");
             (Vec::new(), window)
         }
+    }
+}
+
+/// The turns from the oldest of the range on that a client lacks; of many, which it would hold for a moment only, the oldest.
+fn before_they_go(store: &dyn Store, chat: ChannelId, range: Range, newest: u64) -> Result<Vec<StoredTurn>, FoldFault> {
+    let read = |n| turns::read(store, chat, n);
+    let Some(last) = turns::at_ordinal(range.head, newest, read)? else { return Ok(Vec::new()) };
+    let limit = PageLimit { turns: newest.saturating_sub(range.oldest) + 1, bytes: SHORT_LIVED };
+    let (page, _) = turns::branch(last, limit, read)?;
+    match page.first() {
+        Some(first) if first.row.ordinal > range.oldest => between(store, chat, range.head, range.oldest, range.oldest),
+        _ => Ok(page),
     }
 }
 

@@ -12,7 +12,11 @@ use tokio::sync::{Notify, mpsc};
 use super::conversation::StoredConversation;
 use super::decide::Effect;
 use super::{ChatActor, ChatMessage, message};
-use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, EVENTS_AHEAD, ProcessStart, Prompt};
+use crate::actors::agent::{
+    AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
+};
+use crate::projections::chat::Point;
+use crate::projections::turns;
 
 /// A process that was started.
 pub struct Process {
@@ -85,6 +89,10 @@ impl ChatActor {
             Effect::Answer { request_id, response, answers } => {
                 self.tell(AgentInput::Answer { request_id, response, answers });
             }
+            Effect::EndProcess => {
+                self.end_process();
+                self.end_background_work(ctx);
+            }
             Effect::Steer { turn_id, id } => self.steer(turn_id, &id),
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
@@ -113,8 +121,15 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let blocks = message::blocks(&message);
+        let mut blocks = message::blocks(&message);
+        if let Some(context) = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn()) {
+            blocks.insert(0, PromptBlock::Text { text: context });
+        }
         self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+    }
+
+    fn is_first_turn(&self) -> bool {
+        self.cell.borrow().fold.ordinal() == 0
     }
 
     /// Hands a steering message to the agent, unless the turn ended meanwhile: then it waits again.
@@ -148,7 +163,15 @@ impl ChatActor {
                 chat: cell.id,
                 head: cell.fold.head(),
             }),
-            resume: cell.fold.conversation.clone(),
+            resume: match &cell.fold.back_to {
+                Some(point) => point.conversation.clone(),
+                None => cell.fold.conversation.clone(),
+            },
+            back_to: cell.fold.back_to.clone().map(|Point { turn_id, point, .. }| BackTo {
+                turn_id,
+                point,
+                is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
+            }),
             memory: core.fold.memory.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);

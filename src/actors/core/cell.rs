@@ -147,7 +147,7 @@ impl ChatCell {
     }
 
     /// Takes what `source` has not on disk yet of the branch that this chat begins with.
-    pub fn borrow(&mut self, source: &ChatCell) {
+    pub fn borrow_turns(&mut self, source: &ChatCell) {
         self.borrowed.clone_from(&source.borrowed);
         self.borrowed.extend(source.undurable.iter().map(|ended| ended.as_named_outside(source.id)));
     }

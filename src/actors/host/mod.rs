@@ -28,13 +28,14 @@ pub use watches::Watches;
 use crate::actors::agent::Agent;
 use crate::actors::chat::pages;
 use crate::actors::clients::Clients;
-use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
 use crate::actors::router::Hub;
+use crate::actors::session::sources::{Moment, Source};
 use crate::actors::session::{OnLook, SessionMessage, reject_at};
 use crate::actors::shared::Shared;
 use crate::actors::writer::LogWriter;
@@ -89,8 +90,7 @@ pub struct CreateChat {
     pub session: String,
     pub chat: String,
     pub initial_message: Option<Box<RawValue>>,
-    /// The `source` as it was sent: its kind is read first.
-    pub source: Option<serde_json::Value>,
+    pub source: Option<Source>,
     pub working_directories: Option<Vec<String>>,
 }
 
@@ -355,6 +355,27 @@ impl Host {
         }
     }
 
+    /// `x-scrollback/forkAt`; the answer is `null`.
+    pub fn fork_at(&self, caller: &Caller, source: &str, chat: String, moment: Moment, reply: Reply) {
+        if let Moment::Seq(seq) = moment
+            && let Err(refusal) = states::there_is(Some(seq), self.shared.writer.handed_over())
+        {
+            return reply(Err(refusal));
+        }
+        let session = match self.shared.registry.session_of_chat(source) {
+            Ok(Some(session)) => session,
+            Ok(None) => {
+                let text = format!("there is no chat {source}");
+                return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
+            }
+            Err(fault) => return reply(Err(unavailable(fault))),
+        };
+        let source = Some(Source::ForkAt { chat: source.to_owned(), moment });
+        let command =
+            CreateChat { session: session.to_string(), chat, initial_message: None, source, working_directories: None };
+        self.create_chat(caller, command, reply);
+    }
+
     /// `disposeChat`; the answer is `null`.
     pub fn dispose_chat(&self, caller: &Caller, chat: &str, reply: Reply) {
         self.to_chat(chat, reply, |found, reply| SessionMessage::DisposeChat {
@@ -371,6 +392,16 @@ impl Host {
             chat: found.channel.clone(),
             cursor: cursor.map(str::to_owned),
             window,
+            reply,
+        });
+    }
+
+    /// A command of the extensions for one chat.
+    pub fn command(&self, caller: &Caller, chat: &str, command: ChatCommand, reply: Reply) {
+        self.to_chat(chat, reply, |found, reply| SessionMessage::Command {
+            caller: caller.clone(),
+            chat: found.channel.clone(),
+            command,
             reply,
         });
     }

@@ -10,10 +10,11 @@ use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, StateAction,
 };
-use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionLifecycle};
+use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
 use super::create::new_chat;
+use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
@@ -23,8 +24,9 @@ use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
-use crate::events::Channel;
+use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
+use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::fact::Fact;
@@ -35,7 +37,7 @@ type Core = Rc<RefCell<SessionCore>>;
 /// No connection has this number.
 const NO_CONNECTION: ConnectionId = 0;
 
-fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
+pub(super) fn invalid(code: &'static str, message: impl Into<String>) -> Refusal {
     Refusal::new(RefusalKind::InvalidParams, code, message)
 }
 
@@ -59,6 +61,13 @@ impl SessionActor {
         }
         let max_text = self.shared.settings.max_message_text;
         let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), max_text);
+        let beginning = match &command.source {
+            None => None,
+            Some(source) => match self.beginning(core, uri.as_str(), source) {
+                Ok(beginning) => Some(beginning),
+                Err(refusal) => return refuse(&core.borrow(), refusal, reply),
+            },
+        };
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
             Err(problem) => {
@@ -83,8 +92,13 @@ impl SessionActor {
             }
         };
         let by = self.by(caller);
-        let state = new_chat(&uri, by.at, ChatOrigin::User, command.working_directories);
-        let cell = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
+        let (state, mut cell) = new_cell(id, &uri, by.at, command.working_directories, beginning.as_ref());
+        let (fork, context) = beginning.as_ref().map(|b| (b.fork.clone(), b.context.clone())).unwrap_or_default();
+        let depends = beginning.as_ref().and_then(|b| {
+            let of = b.source.borrow();
+            cell.borrow_turns(&of);
+            depends(b.fork.as_ref()?, &of, id)
+        });
         let cell = Rc::new(RefCell::new(cell));
         {
             let mut core = core.borrow_mut();
@@ -93,8 +107,9 @@ impl SessionActor {
             let mut recording = core.record(by);
             recording.create_channel(&uri, id, ChannelKind::Chat);
             let summary = mirror::summary_of(&state);
-            recording
-                .chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state: Box::new(state), fork: None });
+            let (state, fork) = (Box::new(state), fork.map(Box::new));
+            recording.chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state, fork, context });
+            depends.into_iter().for_each(|row| recording.row(row));
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
             recording.finish(None);
@@ -128,21 +143,15 @@ impl SessionActor {
     }
 
     fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
-        if let Some(source) = &command.source {
-            let kind = source.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
-            return Err(match kind {
-                "fork" | "sideChat" => invalid("unsupported", format!("a chat made by {kind} is not served yet")),
-                other => invalid("unsupported", format!("there is no kind of source {other:?}")),
-            });
-        }
         let state = &core.fold.state;
         if state.lifecycle != SessionLifecycle::Ready {
             return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
         }
         let info = self.shared.agent(&state.provider).map(|agent| agent.info());
-        if info.and_then(|info| info.capabilities).and_then(|can| can.multiple_chats).is_none() {
+        let Some(can) = info.and_then(|info| info.capabilities).and_then(|can| can.multiple_chats) else {
             return Err(invalid("unsupported", "this session's agent holds one chat only"));
-        }
+        };
+        command.source.as_ref().map_or(Ok(()), |source| source.check_capability(&can))?;
         if state.chats.len() >= self.shared.settings.max_chats_in_session {
             metrics::counter!("scrollback_limit_met_total", "limit" => "chats").increment(1);
             let text = format!("a session holds at most {} chats", self.shared.settings.max_chats_in_session);
@@ -312,6 +321,25 @@ impl SessionActor {
             recording.finish(None);
         }
     }
+}
+
+/// A new chat's state and its cell: a fork has the turns and the directories of its source.
+fn new_cell(
+    id: ChannelId,
+    uri: &Channel,
+    at: Millis,
+    directories: Option<Vec<String>>,
+    beginning: Option<&Beginning>,
+) -> (ChatState, ChatCell) {
+    let Some(beginning) = beginning else {
+        let state = new_chat(uri, at, ChatOrigin::User, directories);
+        return (state.clone(), ChatCell::new(id, uri.clone(), ChatFold::new(state), Unsaved::default()));
+    };
+    let directories = if beginning.fork.is_some() { beginning.directories.clone() } else { directories };
+    let mut state = new_chat(uri, at, beginning.origin.clone(), directories);
+    state.title.clone_from(&beginning.title);
+    let fold = ChatFold::created(state.clone(), beginning.fork.clone(), beginning.context.clone());
+    (state, ChatCell::new(id, uri.clone(), fold, Unsaved::default()))
 }
 
 /// Nobody may create a chat under a name that stands for another, or for a worker.

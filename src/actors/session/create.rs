@@ -92,7 +92,8 @@ impl SessionActor {
         recording.create_channel(&first, chat, ChannelKind::Chat);
         by_id.into_iter().for_each(|row| recording.row(row));
         recording.session_fact(&Fact::SessionCreated { created_at, state: Box::new(state) });
-        let fact = Fact::ChatCreated { session: uri.to_string(), state: Box::new(chat_state), fork: None };
+        let fact =
+            Fact::ChatCreated { session: uri.to_string(), state: Box::new(chat_state), fork: None, context: None };
         recording.chat_fact(&mut cell.borrow_mut(), &fact);
         for action in opening(&cell.borrow().fold.state, &first, command.active_client.clone()) {
             recording.session_action(Action::host(action), None, false);

@@ -170,7 +170,7 @@ impl SessionActor {
         Some(ChatActor::new(Rc::clone(core), cell).start())
     }
 
-    fn read_chat(&self, chat: &Channel) -> Result<Option<ChatCell>, FoldFault> {
+    pub(super) fn read_chat(&self, chat: &Channel) -> Result<Option<ChatCell>, FoldFault> {
         let store = self.shared.store.as_ref();
         let Some(row) = channels::channel(store, chat.as_str())?.filter(|row| row.kind == ChannelKind::Chat) else {
             return Ok(None);

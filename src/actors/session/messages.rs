@@ -6,7 +6,7 @@ use actix::Message;
 
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
-use crate::actors::command::{Refusal, RefusalKind, Reply};
+use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
@@ -63,6 +63,13 @@ pub enum SessionMessage {
         chat: Channel,
         cursor: Option<String>,
         window: Option<Window>,
+        reply: Reply,
+    },
+    /// A command of the extensions for one chat.
+    Command {
+        caller: Caller,
+        chat: Channel,
+        command: ChatCommand,
         reply: Reply,
     },
     /// What a chat is in, for who writes a message to it.
@@ -124,7 +131,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -146,7 +154,8 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::FetchTurns { reply, .. }
+            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -164,7 +173,9 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         SessionMessage::CreateChat { reply, .. } | SessionMessage::DisposeSession { reply, .. } => {
             refuse(core, unknown(), reply);
         }
-        SessionMessage::DisposeChat { chat, reply, .. } | SessionMessage::FetchTurns { chat, reply, .. } => {
+        SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::FetchTurns { chat, reply, .. }
+        | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
         }
         SessionMessage::Look { chat, then } => looking::look(core, &chat, then),

@@ -12,6 +12,7 @@ mod loading;
 mod looking;
 mod messages;
 mod sleeping;
+pub mod sources;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -177,6 +178,12 @@ impl SessionActor {
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
                     tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
+                }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => {
+                    tell(&core, &chat, &addr, ChatMessage::Command { caller, command, reply }, ctx);
                 }
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },

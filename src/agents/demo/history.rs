@@ -16,6 +16,8 @@ const BETWEEN_PARTS: &str = "\n\n";
 /// The conversation, as far as one process knows it.
 pub(super) struct History {
     conversation: Arc<dyn Conversation>,
+    /// The turn that is the last one of what was said before.
+    ends_at: Option<String>,
     before: OnceCell<Vec<Exchange>>,
     /// One entry a turn, oldest first; the last one may still be running.
     since: Vec<Exchange>,
@@ -30,8 +32,9 @@ pub(super) struct Entry {
 }
 
 impl History {
-    pub(super) fn new(conversation: Arc<dyn Conversation>) -> Self {
-        Self { conversation, before: OnceCell::new(), since: Vec::new() }
+    /// What was said before the process started, up to the turn `ends_at` where one is named.
+    pub(super) fn new(conversation: Arc<dyn Conversation>, ends_at: Option<String>) -> Self {
+        Self { conversation, ends_at, before: OnceCell::new(), since: Vec::new() }
     }
 
     /// Begins a turn, or takes up the one that is there under this id.
@@ -67,9 +70,18 @@ impl History {
             .collect()
     }
 
+    fn read(&self) -> Vec<Exchange> {
+        let mut exchanges = self.conversation.exchanges();
+        let last = self.ends_at.as_ref().and_then(|id| exchanges.iter().position(|exchange| exchange.turn_id == *id));
+        if let Some(last) = last {
+            exchanges.truncate(last + 1);
+        }
+        exchanges
+    }
+
     /// Both halves as one. A turn that this process took up is in both: what it said last goes on what it said first.
     fn exchanges_before(&self, turn_id: &str) -> Vec<Exchange> {
-        let mut all = self.before.get_or_init(|| self.conversation.exchanges()).clone();
+        let mut all = self.before.get_or_init(|| self.read()).clone();
         for exchange in &self.since {
             match all.last_mut().filter(|last| last.turn_id == exchange.turn_id) {
                 Some(last) => add_part(&mut last.answer, &exchange.answer),

@@ -30,9 +30,9 @@ use rules::RuleBook;
 /// The provider id of the demo.
 pub const PROVIDER: &str = "demo";
 
-const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: None, side_chat: None };
+const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: false, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

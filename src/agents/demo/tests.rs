@@ -75,6 +75,7 @@ impl Setup {
             config: self.config.clone(),
             conversation: self.conversation.clone(),
             resume: None,
+            back_to: None,
             memory: self.memory.clone(),
         };
         Chat { process: agent.start(start, sink), events }
@@ -140,8 +141,18 @@ impl Chat {
         self.process.send(AgentInput::Answer { request_id: request.id.clone(), response, answers });
     }
 
+    /// The next event, but for the point to go back to that every turn begins with.
     async fn next(&mut self) -> AgentEvent {
-        timeout(NEVER, self.events.recv()).await.expect("the process says nothing").expect("the process is over")
+        self.heard().await.expect("the process is over")
+    }
+
+    async fn heard(&mut self) -> Option<AgentEvent> {
+        loop {
+            let event = timeout(NEVER, self.events.recv()).await.expect("the process neither speaks nor ends");
+            if !matches!(event, Some(AgentEvent::RewindPoint { .. })) {
+                return event;
+            }
+        }
     }
 
     /// Everything up to the end of the turn, or of the process.
@@ -184,7 +195,7 @@ impl Chat {
     }
 
     async fn is_over(&mut self) -> bool {
-        timeout(NEVER, self.events.recv()).await.expect("the process neither speaks nor ends").is_none()
+        self.heard().await.is_none()
     }
 
     async fn is_silent(&mut self) -> bool {
@@ -259,7 +270,10 @@ fn the_demo_is_advertised_with_what_it_can_do_now() {
     let info = serde_json::to_value(agent.info()).unwrap();
     assert_eq!(agent.provider(), "demo");
     assert_eq!((&info["provider"], &info["displayName"]), (&json!("demo"), &json!("Demo")));
-    assert_eq!(info["capabilities"], json!({"multipleChats": {}, "multipleWorkingDirectories": {}}));
+    assert_eq!(
+        info["capabilities"],
+        json!({"multipleChats": {"fork": true, "sideChat": true}, "multipleWorkingDirectories": {}})
+    );
     assert!(info["models"].as_array().unwrap().iter().all(|model| model["provider"] == "demo"));
     assert!(agent.extras().images && agent.extras().resume && agent.extras().steering);
 }
@@ -696,6 +710,8 @@ fn a_cancel_reaches_a_turn_that_waits_for_its_chat() {
         let mut chat = Setup { capacity: Some(2), ..Setup::default() }.start(&DemoAgent::default(), "c");
         chat.prompt("t", "/words 100");
         settle().await;
+        assert!(matches!(chat.events.try_recv(), Ok(AgentEvent::RewindPoint { .. })));
+        settle().await;
         chat.cancel("t");
         settle().await;
         assert_eq!(brief(&chat.rest().await), ["text w1 ", "text w2 ", "cancelled t"]);
@@ -707,6 +723,8 @@ fn turns_that_begin_while_the_chat_is_behind_wait_and_can_be_cancelled() {
     paused(async {
         let mut chat = Setup { capacity: Some(1), ..Setup::default() }.start(&DemoAgent::default(), "c");
         chat.prompt("t", "/words 100");
+        settle().await;
+        assert!(matches!(chat.events.try_recv(), Ok(AgentEvent::RewindPoint { turn_id, .. }) if turn_id == "t"));
         settle().await;
         chat.cancel("t");
         chat.prompt("u", "/say no");

@@ -73,7 +73,7 @@ impl Desk {
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
-            history: RefCell::new(History::new(start.conversation)),
+            history: RefCell::new(History::new(start.conversation, start.back_to.map(|back| back.point))),
             asks: RefCell::default(),
             position: RefCell::new(start.memory.get(&position_key).and_then(Position::from_value)),
             position_key,
@@ -136,6 +136,8 @@ impl<'a> Turn<'a> {
 
     /// Does the turn, its ending included.
     pub(super) async fn run(self) -> Result<(), Left> {
+        // At the beginning: also a turn that is stopped can be gone back to. The demo's word for its end is the turn's id.
+        self.desk.emit(AgentEvent::RewindPoint { turn_id: self.id(), point: self.id() }).await?;
         let ending = self.perform().await?;
         self.desk.emit(AgentEvent::Ended { turn_id: self.id(), ending }).await
     }

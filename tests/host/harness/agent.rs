@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
-    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, ProcessStart, ToolDecision,
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, ToolDecision,
 };
 use scrollback::agents;
 
@@ -79,6 +79,11 @@ impl RecordingAgent {
     /// Makes the newest process say `text` in `turn`.
     pub async fn says(&self, turn: &str, text: &str) {
         self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;
+    }
+
+    /// Makes the newest process complete `turn`.
+    pub async fn ends(&self, turn: &str) {
+        self.emits(AgentEvent::Ended { turn_id: turn.into(), ending: Ending::Complete }).await;
     }
 
     /// Makes the newest process say something.

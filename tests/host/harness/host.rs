@@ -120,6 +120,17 @@ impl TestHost {
         look(&actions);
     }
 
+    /// The bounds of the batch that the event with this number is in.
+    pub fn batch_of(&self, seq: u64) -> (u64, u64) {
+        let mut found = (0, 0);
+        let mut visit = |record: Record| {
+            found = record.batch;
+            ControlFlow::Break(())
+        };
+        self.host.store().scan(seq - 1, seq, &mut visit).unwrap();
+        found
+    }
+
     /// Stops the host in order. When this returns nothing of it holds its store any more.
     pub fn stop(mut self) {
         self.end();

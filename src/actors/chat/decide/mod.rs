@@ -7,6 +7,7 @@ pub mod inputs;
 pub mod marks;
 pub mod pending;
 pub mod tools;
+pub mod truncated;
 pub mod turn_cancelled;
 pub mod turn_started;
 
@@ -52,7 +53,7 @@ pub enum Entry {
     Client(Action),
     /// The host's, on the chat's channel.
     Host(StateAction),
-    /// A page of older turns, as the log keeps it.
+    /// An action whose bytes the host wrote itself: a page of older turns as the log keeps it, or that all turns went.
     Fetched(Action),
     /// The host's, on the session's channel.
     Session(StateAction),
@@ -75,6 +76,8 @@ pub enum Effect {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// Somebody answered a question.
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// The agent's process ends: the next message starts it where it is to go on from.
+    EndProcess,
     /// A steering message for the turn.
     Steer { turn_id: String, id: String },
     /// A client's tool answered.
@@ -126,11 +129,13 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatTruncated(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
     }
     match action.decoded.clone() {
         StateAction::ChatTurnStarted(started) => turn_started::decide(view, &started, &action),
+        StateAction::ChatTruncated(cut) => truncated::decide(view, &cut, action),
         StateAction::ChatTurnCancelled(cancel) => turn_cancelled::decide(view, &cancel, &action),
         StateAction::ChatToolCallConfirmed(decision) => tools::confirmed(view, decision, action),
         StateAction::ChatToolCallResultConfirmed(decision) => tools::result_confirmed(view, &decision, action),
@@ -146,7 +151,6 @@ pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
         StateAction::ChatTurnResume(_)
-        | StateAction::ChatTruncated(_)
         | StateAction::ChatWorkingDirectorySet(_)
         | StateAction::ChatWorkingDirectoryRemoved(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),

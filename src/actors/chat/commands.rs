@@ -1,0 +1,61 @@
+//! The commands of the extensions that change a chat: decided on its folds like an action, recorded as one batch, and answered
+//! once that is durable.
+
+use actix::Context;
+use serde_json::value::RawValue;
+
+use super::ChatActor;
+use super::decide::{Effect, Entry};
+use crate::actors::command::{self, ChatCommand, Refusal, RefusalKind, Reply};
+use crate::actors::connection::Caller;
+use crate::actors::core::By;
+use crate::actors::session::{answer, refuse};
+
+mod clear;
+
+/// What becomes of a command that is not refused.
+pub(super) struct Accepted {
+    pub entries: Vec<Entry>,
+    pub effects: Vec<Effect>,
+    /// Whether the running turn ends with it.
+    pub ends_turn: bool,
+    pub result: Box<RawValue>,
+}
+
+impl Accepted {
+    /// Answered `null`.
+    pub fn new(entries: Vec<Entry>, effects: Vec<Effect>) -> Self {
+        Self { entries, effects, ends_turn: false, result: command::null() }
+    }
+}
+
+impl ChatActor {
+    pub(super) fn command(&mut self, caller: &Caller, command: ChatCommand, reply: Reply, ctx: &mut Context<Self>) {
+        let at = self.shared.clock.now();
+        let decided = {
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
+            if self.in_flight.is_full() || self.shared.is_stopping() {
+                let text = "the chat has too much to do, or the host is stopping: try again";
+                Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
+            } else {
+                match command {
+                    ChatCommand::Clear { force } => clear::decide(&core, &cell, force, at),
+                }
+            }
+        };
+        match decided {
+            Err(refusal) => refuse(&self.core.borrow(), refusal, reply),
+            Ok(Accepted { entries, effects, ends_turn, result }) => {
+                if ends_turn {
+                    self.flush_text(ctx);
+                    self.close_part();
+                }
+                let by = By { principal: std::sync::Arc::clone(&caller.principal), at, client: None };
+                if !entries.is_empty() {
+                    self.record(by, entries, effects, ctx);
+                }
+                answer(&self.core.borrow(), Ok(result), reply);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `x-scrollback/clear`: the chat starts over. Every turn goes, and what waits; the agent begins a new conversation. What was
+//! said stays in the log.
+
+use bytes::Bytes;
+
+use super::Accepted;
+use crate::actors::chat::decide::{Effect, Entry};
+use crate::actors::chat::queue::Input;
+use crate::actors::chat::waiting;
+use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::core::{ChatCell, SessionCore};
+use crate::actors::envelope::CLEARED;
+use crate::clock::Millis;
+use crate::projections::action::Action;
+
+/// Decides.
+pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> Result<Accepted, Refusal> {
+    let state = &cell.fold.state;
+    if state.interactivity.is_some_and(|how| how != ahp_types::state::ChatInteractivity::Full) {
+        let text = "the chat belongs to an agent: it is not cleared";
+        return Err(Refusal::new(RefusalKind::InvalidParams, "read-only", text));
+    }
+    let active = state.active_turn.as_ref().map(|turn| turn.id.clone());
+    if let Some(turn_id) = active.as_ref().filter(|_| !force) {
+        let text = format!("turn {turn_id} is running: force cancels it");
+        return Err(Refusal::new(RefusalKind::TurnInProgress, "turn-in-progress", text));
+    }
+    let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
+    let cleared = Action::from_stored(Bytes::from_static(CLEARED));
+    entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));
+    effects.push(Effect::EndProcess);
+    Ok(Accepted { ends_turn: true, ..Accepted::new(entries, effects) })
+}
