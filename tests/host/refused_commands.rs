@@ -58,6 +58,7 @@ async fn ground(host: &TestHost) -> (Client, String) {
 fn refusals(chat: &str, newest: u64) -> Vec<(&'static str, Value, i64, &'static str)> {
     let create = |more: Value| with(json!({ "channel": "ahp-session:/new" }), more);
     let open = |more: Value| with(json!({ "channel": S, "chat": "ahp-chat:/new" }), more);
+    let fork = |more: Value| with(json!({ "channel": chat, "chat": "ahp-chat:/new" }), more);
     let of = |uri: &str, more: Value| with(json!({ "channel": ROOT, "uri": uri }), more);
     let complete =
         |more: Value| with(json!({ "channel": chat, "kind": "userMessage", "text": "@", "offset": 1 }), more);
@@ -139,6 +140,33 @@ fn refusals(chat: &str, newest: u64) -> Vec<(&'static str, Value, i64, &'static 
         ("x-scrollback/stateAt", json!({ "channel": chat }), -32602, "invalid-params"),
         ("x-scrollback/stateAt", json!({ "channel": NOWHERE, "serverSeq": 1 }), -32008, "not-found"),
         ("x-scrollback/stateAt", json!({ "channel": chat, "serverSeq": newest + 1_000 }), -32008, "not-found"),
+        ("createChat", open(json!({ "source": { "kind": "dream" } })), -32602, "unsupported"),
+        (
+            "createChat",
+            open(json!({ "source": { "kind": "fork", "chat": chat, "turnId": "none" } })),
+            -32008,
+            "not-found",
+        ),
+        (
+            "createChat",
+            open(json!({ "source": { "kind": "fork", "chat": NOWHERE, "turnId": "t1" } })),
+            -32008,
+            "not-found",
+        ),
+        (
+            "createChat",
+            open(json!({ "source": { "kind": "sideChat", "chat": chat, "turnId": "none" } })),
+            -32008,
+            "not-found",
+        ),
+        ("x-scrollback/clear", json!({ "channel": NOWHERE }), -32008, "not-found"),
+        ("x-scrollback/clear", json!({ "channel": S }), -32008, "not-found"),
+        ("x-scrollback/clear", json!({ "channel": chat, "force": "yes" }), -32602, "invalid-params"),
+        ("x-scrollback/forkAt", fork(json!({ "turnId": "none" })), -32008, "unknown-turn"),
+        ("x-scrollback/forkAt", fork(json!({ "channel": NOWHERE, "turnId": "t1" })), -32008, "not-found"),
+        ("x-scrollback/forkAt", fork(json!({ "chat": P, "turnId": "t1" })), -32010, "already-exists"),
+        ("x-scrollback/forkAt", fork(json!({ "serverSeq": 1, "turnId": "t1" })), -32602, "invalid-params"),
+        ("x-scrollback/forkAt", fork(json!({ "serverSeq": newest + 1_000 })), -32008, "not-found"),
         ("createTerminal", json!({ "channel": "ahp-terminal:/t" }), -32601, "unknown-method"),
         ("disposeTerminal", json!({ "channel": "ahp-terminal:/t" }), -32601, "unknown-method"),
         ("invokeChangesetOperation", json!({ "channel": "ahp-changeset:/x" }), -32601, "unknown-method"),
@@ -170,11 +198,15 @@ async fn a_refused_command_has_its_code_and_leaves_the_log_as_it_was() {
     let store = host.host.store();
     let before = everything(store.as_ref());
     let rows = refusals(&chat, store.tail());
+    let mut wrong = Vec::new();
     for (method, params, code, word) in &rows {
         let refused = client.refused(method, params.clone()).await;
-        assert_eq!(refused, (*code, (*word).to_owned()), "{method} {params}");
+        if refused != (*code, (*word).to_owned()) {
+            wrong.push(format!("{method} {params}: {refused:?} instead of {code} {word}"));
+        }
         assert_eq!(everything(store.as_ref()), before, "{method} {params}");
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     // Those without a row of their own are refused for a channel that is not there, and for one that is no text.
     let mut fresh = Client::connect(host.address).await;
     let extensions = fresh.initialize("fresh", &[]).await["_meta"]["scrollback.extensions"].clone();
@@ -182,7 +214,7 @@ async fn a_refused_command_has_its_code_and_leaves_the_log_as_it_was() {
         if NEVER.contains(&method.as_str()) || rows.iter().any(|row| row.0 == method) {
             continue;
         }
-        let all = json!({ "channel": NOWHERE, "id": "x", "chat": "ahp-chat:/new", "serverSeq": 1, "turnId": "t1", "title": "T",
+        let all = json!({ "channel": NOWHERE, "id": "x", "chat": "ahp-chat:/new", "turnId": "t1", "title": "T",
             "html": "<p>", "destination": { "kind": "session", "session": S } });
         let refused = client.refused(&method, all).await;
         assert_eq!(refused.0, -32008, "{method}: {}", refused.1);
