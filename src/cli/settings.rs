@@ -34,6 +34,11 @@ pub fn host(config: &Config) -> HostSettings {
         max_watched_directories: config.max_watched_directories,
         watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
+        attachment_timeout: config.attachment_timeout,
+        max_fetched_attachment: config.max_fetched_attachment,
+        max_inline_image: config.max_inline_image,
+        max_inline_text: config.max_inline_text,
+        max_chat_excerpt: config.max_chat_excerpt,
     }
 }
 
