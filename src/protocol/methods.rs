@@ -12,7 +12,7 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, watches};
+use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals, watches};
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -54,6 +54,9 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceRequest", Handler::Request(resources::request)),
     ("createResourceWatch", Handler::Request(watches::create)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
+    ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
+    ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     (extensions::CLEAR, Handler::Request(extensions::clear)),
     (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.

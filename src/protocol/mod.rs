@@ -33,6 +33,7 @@ mod socket;
 mod subscribe;
 mod ticket;
 mod trigger;
+mod visuals;
 mod watches;
 
 use std::any::Any;
