@@ -244,12 +244,13 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
         ("createChat", json!({ "channel": S, "chat": "ahp-chat:/p" })),
         ("subscribe", json!({ "channel": "ahp-chat:/p" })),
         ("fetchTurns", json!({ "channel": "ahp-chat:/p" })),
+        ("moveChat", json!({ "channel": "ahp-chat:/p", "destination": { "kind": "session", "session": S } })),
         ("disposeChat", json!({ "channel": "ahp-chat:/p" })),
         ("x-scrollback/stateAt", json!({ "channel": S, "serverSeq": host.host.store().tail() })),
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "moveChat authenticate \
+    let later = "authenticate \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
         fetchAutomationRuns x-scrollback/compact x-scrollback/sendNow \
         x-scrollback/stopBackgroundWork \
