@@ -9,6 +9,7 @@ use super::agent::Agent;
 use super::clients::Clients;
 use super::host::{HostSettings, Watches};
 use super::moves::Moves;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -35,6 +36,7 @@ pub struct Shared {
     pub clients: Clients,
     /// Watches of files.
     pub watches: Watches,
+    pub owed: OwedResumes,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,
     /// The newest number of the log when this run began.

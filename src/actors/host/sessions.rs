@@ -11,7 +11,7 @@ use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::registry::first_chat_uri;
-use crate::actors::session::{Boot, resolved};
+use crate::actors::session::{Boot, configuration, resolved};
 use crate::actors::shared::Shared;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
@@ -108,7 +108,7 @@ impl Host {
         max: usize,
     ) -> Answer {
         let agent = self.configured_agent(provider)?;
-        let (schema, _) = agent.configuration();
+        let (schema, _) = configuration::of(agent.as_ref());
         let Some(described) = schema.properties.get(property) else {
             let text = format!("property: the agent has no property {property}");
             return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", text));

@@ -12,7 +12,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::{SessionLifecycle, SessionState, SessionStatus, ToolDefinition};
 
 use super::beside::{InChat, act_once_durable, keep_until_durable, record_in};
-use super::{SessionActor, configuration, directories, echo, reject, role};
+use super::{SessionActor, directories, echo, reject, role, values};
 use crate::actors::chat;
 use crate::actors::core::{By, ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
@@ -131,7 +131,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
             };
             let replaces = change.replace.unwrap_or(false);
             let agent = core.shared.agent(&state.provider).map(|agent| &**agent);
-            configuration::check_change(agent, config, &change.config, replaces)?;
+            values::check_change(agent, config, &change.config, replaces)?;
             let same = change.config.iter().all(|(key, value)| config.values.get(key) == Some(value));
             unchanged(same && !(replaces && config.values.len() > change.config.len()))
         }

@@ -8,16 +8,18 @@ mod answers;
 mod attaching;
 mod beside;
 mod chats;
-mod configuration;
+pub mod configuration;
 mod create;
 mod directories;
 mod loading;
 mod looking;
 mod messages;
 mod moving;
+mod owed;
 mod role;
 mod sleeping;
 pub mod sources;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -31,13 +33,14 @@ use ahp_types::actions::StateAction;
 
 pub use actions::{not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
-pub use configuration::resolved;
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
+pub use values::resolved;
 
 use answers::subscribe;
 use messages::refuse_disposed;
@@ -242,6 +245,11 @@ impl SessionActor {
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
+            }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
                     chat.do_send(ChatMessage::Panic);
@@ -337,12 +345,14 @@ impl SessionActor {
                 self.leaving.remove(&client.caller.client_id);
                 self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
-            let action = configuration::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
+            let action = values::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
             self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
         }
         if of_canvas(channel.as_str()).is_some() {
