@@ -39,5 +39,6 @@ mod steering;
 mod summaries;
 mod turns;
 mod verify;
+mod visuals;
 mod vscode;
 mod windows;
