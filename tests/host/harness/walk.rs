@@ -4,10 +4,12 @@
 //! part of the walk. After it, [`Walk::settle`] ends what runs and compares everything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use ahp_types::state::{
     ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
 };
+use scrollback::events::ServerSeq;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
@@ -324,7 +326,8 @@ impl Walk {
         let id = match (choice.b % 4, slot) {
             (0, Some(id)) => {
                 let action = json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id });
-                return drop(self.dispatch(who, chat, action).await);
+                self.dispatch(who, chat, action).await;
+                return;
             }
             (1, Some(id)) => id,
             (2, _) => self.one_queued(who, chat, choice.b / 4),
@@ -546,6 +549,18 @@ impl Walk {
     fn running(&self, chat: &str) -> Option<(String, String)> {
         let turn = self.mirrors[0].chat(chat)?.active_turn.as_ref()?;
         Some((chat.to_owned(), turn.id.clone()))
+    }
+
+    /// What of it came into the log: how often each type of action.
+    pub fn recorded(&self) -> BTreeMap<String, u64> {
+        let mut types = BTreeMap::new();
+        let visit = &mut |record: scrollback::events::Record| {
+            let said: Value = serde_json::from_slice(&record.action).unwrap();
+            *types.entry(said["type"].as_str().unwrap().to_owned()).or_default() += 1;
+            ControlFlow::Continue(())
+        };
+        self.host.host.store().scan(0, ServerSeq::MAX, visit).unwrap();
+        types
     }
 
     /// Settles; then both mirrors, the snapshots, the fold of the log and what stands beside it have to be the same.
