@@ -18,6 +18,25 @@ fn all_steps() -> usize {
     from_environment(STEPS).map_or(USUAL, |steps| steps as usize)
 }
 
+/// What a long walk cannot do without.
+const SERVED: [&str; 5] = ["createChat", "disposeChat", "disposeSession", "x-scrollback/clear", "x-scrollback/forkAt"];
+const RECORDED: [&str; 14] = [
+    "chat/turnComplete",
+    "chat/turnCancelled",
+    "chat/error",
+    "chat/pendingMessageSet",
+    "chat/pendingMessageRemoved",
+    "chat/queuedMessagesReordered",
+    "chat/toolCallConfirmed",
+    "chat/inputCompleted",
+    "chat/truncated",
+    "chat/draftChanged",
+    "host/steeringHanded",
+    "session/defaultChatChanged",
+    "session/configChanged",
+    "session/metaChanged",
+];
+
 async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
     for _ in 0..count {
         walk.step(Choice::random(random)).await;
@@ -31,6 +50,15 @@ async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
     steps(&mut walk, &mut random, all_steps()).await;
     walk.finish().await;
     assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
+    // A walk in which everything is refused shows nothing.
+    let (served, recorded) = (&walk.served, walk.recorded());
+    println!("served: {served:?}\nrecorded: {recorded:?}");
+    for command in SERVED {
+        assert!(served.get(command).is_some_and(|times| *times > 0), "{command} was never served: {served:?}");
+    }
+    for kind in RECORDED {
+        assert!(recorded.contains_key(kind), "{kind} was never recorded: {recorded:?}");
+    }
 }
 
 #[tokio::test]

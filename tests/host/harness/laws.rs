@@ -42,6 +42,49 @@ pub fn check(store: &dyn Store) -> Vec<String> {
     chats.into_values().filter_map(|turns| turns.running).collect()
 }
 
+/// The ids of every chat's turns, oldest first, as rewinds and forks leave them: told from the actions and the origins alone, by
+/// somebody who knows nothing of how the host keeps them.
+pub fn branches(store: &dyn Store) -> BTreeMap<String, Vec<String>> {
+    let mut chats: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    // By chat and turn, what led to it, itself at the end.
+    let mut paths: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let visit = &mut |record: scrollback::events::Record| {
+        let channel = record.channel.to_string();
+        let said: Value = serde_json::from_slice(&record.action).unwrap();
+        match said["type"].as_str().unwrap() {
+            "host/chatCreated" => {
+                let origin = &said["state"]["origin"];
+                let from = |key: &str| origin[key].as_str().unwrap_or_default().to_owned();
+                let path = match origin["kind"] == "fork" {
+                    true => paths[&(from("chat"), from("turnId"))].clone(),
+                    false => Vec::new(),
+                };
+                for (at, turn) in path.iter().enumerate() {
+                    paths.insert((channel.clone(), turn.clone()), path[..=at].to_vec());
+                }
+                chats.insert(channel, path);
+            }
+            "chat/truncated" => {
+                let path = chats.get_mut(&channel).unwrap();
+                let kept = said["turnId"].as_str().map_or(0, |turn| 1 + path.iter().position(|t| t == turn).unwrap());
+                path.truncate(kept);
+            }
+            // It is taken up: it ends once more.
+            "chat/turnResume" => drop(chats.get_mut(&channel).unwrap().pop()),
+            _ if is_ending(&said) && record.kind == Kind::Action => {
+                let turn = said["turnId"].as_str().unwrap().to_owned();
+                let path = chats.get_mut(&channel).unwrap();
+                path.push(turn.clone());
+                paths.insert((channel, turn), path.clone());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    };
+    store.scan(0, ServerSeq::MAX, visit).unwrap();
+    chats
+}
+
 fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
     let id = action["turnId"].as_str().unwrap_or_default().to_owned();
     if !id.is_empty() {
@@ -52,6 +95,12 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
         assert_eq!(turns.running, None, "event {seq}: a turn starts over another: {action}: {:?}", story());
         assert!(turns.seen.insert(id.clone()), "event {seq}: a turn id comes twice: {action}");
         turns.running = Some(id);
+    } else if action["type"] == "chat/turnResume" {
+        assert_eq!(turns.running, None, "event {seq}: a turn is taken up over another: {action}: {:?}", story());
+        assert!(turns.seen.contains(&id), "event {seq}: a turn is taken up that never was: {action}");
+        turns.running = Some(id);
+    } else if action["type"] == "chat/truncated" {
+        assert_eq!(turns.running, None, "event {seq}: a rewind drops a turn that runs: {:?}", story());
     } else if is_ending(action) {
         assert_eq!(turns.running, Some(id), "event {seq}: what ends does not run: {action}: {:?}", story());
         turns.running = None;
