@@ -83,6 +83,9 @@ pub struct Config {
     /// How long a client that dropped keeps the tools that it offered.
     #[serde(with = "kinds::span")]
     pub client_grace: Duration,
+    /// How long a client may take to run a tool that it offered.
+    #[serde(with = "kinds::span")]
+    pub client_tool_timeout: Duration,
     /// How long an upgrade or a handshake may take.
     #[serde(with = "kinds::span")]
     pub handshake_timeout: Duration,
@@ -229,6 +232,7 @@ impl Config {
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
+            client_tool_timeout: Duration::from_secs(600),
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(30),

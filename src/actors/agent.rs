@@ -172,7 +172,7 @@ pub enum AgentInput {
     Steer { turn_id: String, id: String, message: Message, blocks: Vec<PromptBlock> },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
-    /// What a client's tool answered.
+    /// How a call of a client's tool ended: with what the client answered, or as failed.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
     /// End. Waits for nothing.
     Close,
@@ -259,6 +259,14 @@ pub enum AgentEvent {
         tool_call_id: String,
         content: Vec<ToolResultContent>,
     },
+    /// A call of a tool that a client offers in the session. The host begins it and says who runs it; its end comes as
+    /// [`AgentInput::ClientToolDone`], also where nobody offers such a tool.
+    ClientTool {
+        turn_id: String,
+        tool_call_id: String,
+        tool_name: String,
+        input: String,
+    },
     /// The call ended.
     ToolDone {
         turn_id: String,
@@ -300,7 +308,8 @@ pub enum AgentEvent {
         turn_id: String,
         id: String,
     },
-    /// Something to keep for the session, durable before the turn goes on.
+    /// Something to keep for the session, durable before the turn goes on. What is kept under a key that ends with a colon
+    /// and the chat's URI is the chat's: it goes along when the chat moves to another session.
     Remember {
         key: String,
         value: Value,

@@ -15,6 +15,7 @@ pub mod connection;
 pub mod core;
 pub mod envelope;
 pub mod host;
+pub mod moves;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

@@ -85,6 +85,8 @@ struct Known {
     awake: HashMap<ChannelId, Awake>,
     /// Channels whose batches are on their way, by URI.
     pending: HashMap<String, ChannelRow>,
+    /// The sessions of the chats that moved since the host began, by URI: the rows of those on their way say otherwise.
+    moved: HashMap<String, ChannelId>,
 }
 
 /// The registry. See the head of this file.
@@ -199,10 +201,15 @@ impl Registry {
     }
 
     fn row(&self, shared: &Shared, uri: &str) -> Result<Option<ChannelRow>, FoldFault> {
-        if let Some(row) = self.table().pending.get(uri) {
-            return Ok(Some(row.clone()));
-        }
-        catalogue::channel(shared.store.as_ref(), uri)
+        let (pending, moved) = {
+            let table = self.table();
+            (table.pending.get(uri).cloned(), table.moved.get(uri).copied())
+        };
+        let row = match pending {
+            Some(row) => Some(row),
+            None => catalogue::channel(shared.store.as_ref(), uri)?,
+        };
+        Ok(row.map(|row| ChannelRow { session: moved.map_or(row.session, |session| session.0), ..row }))
     }
 
     /// The oldest session with this last segment among those that are not on disk yet.
@@ -275,9 +282,26 @@ impl Registry {
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
     /// hears `busy` when the actor's mailbox is full, or when the host stops.
     pub fn send(&self, session: ChannelId, message: SessionMessage) {
+        self.send_where(|_| session, message);
+    }
+
+    /// Sends `message` to the session of a channel that was found: also when the channel has moved to another one since.
+    pub fn deliver(&self, found: &Resolved, message: SessionMessage) {
+        self.send_where(|table| table.moved.get(found.channel.as_str()).copied().unwrap_or(found.session), message);
+    }
+
+    /// From now on these chats are found in `session`. What was sent for them before is in the mailbox of the session that they
+    /// were in.
+    pub fn moved<'a>(&self, chats: impl Iterator<Item = &'a str>, session: ChannelId) {
+        let mut table = self.table();
+        table.moved.extend(chats.map(|chat| (chat.to_owned(), session)));
+    }
+
+    fn send_where(&self, which: impl FnOnce(&Known) -> ChannelId, message: SessionMessage) {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
+            let session = which(&table);
             let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
             // What stops may still have batches on their way: a fold that is read now would lack them.
             if !awake && !shared.is_stopping() {

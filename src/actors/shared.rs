@@ -8,6 +8,7 @@ use actix::Addr;
 use super::agent::Agent;
 use super::clients::Clients;
 use super::host::HostSettings;
+use super::moves::Moves;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -30,6 +31,7 @@ pub struct Shared {
     pub agents: Vec<Arc<dyn Agent>>,
     pub clock: Clock,
     pub registry: Registry,
+    pub moves: Arc<Moves>,
     pub clients: Clients,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,

@@ -25,6 +25,7 @@ pub fn host(config: &Config) -> HostSettings {
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
         client_grace: config.client_grace,
+        client_tool_timeout: config.client_tool_timeout,
         max_message_text: config.max_message_text,
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,

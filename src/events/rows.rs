@@ -11,7 +11,7 @@ use super::{ChannelId, ServerSeq};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Table {
-    /// URI → [`ChannelRow`] (JSON). Written in the batch that makes the channel.
+    /// URI → [`ChannelRow`] (JSON). Written in the batch that makes the channel, and in one that moves a chat.
     ChannelByUri = b'C',
     /// Channel number → URI.
     ChannelById = b'c',

@@ -36,6 +36,9 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context: Option<String>,
     },
+    /// A chat went to another session.
+    #[serde(rename = "host/chatMoved")]
+    ChatMoved { session: String },
     /// An agent asked to keep something for its session.
     #[serde(rename = "host/remembered")]
     Remembered { key: String, value: Value },

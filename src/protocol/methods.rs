@@ -40,6 +40,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("resolveSessionConfig", Handler::Request(sessions::resolve_config)),
     ("createChat", Handler::Request(chats::create)),
     ("disposeChat", Handler::Request(chats::dispose)),
+    ("moveChat", Handler::Request(chats::move_to)),
     ("fetchTurns", Handler::Request(chats::fetch_turns)),
     ("completions", Handler::Request(completions::completions)),
     ("resourceRead", Handler::Request(resources::read)),

@@ -244,16 +244,17 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
         ("createChat", json!({ "channel": S, "chat": "ahp-chat:/p" })),
         ("subscribe", json!({ "channel": "ahp-chat:/p" })),
         ("fetchTurns", json!({ "channel": "ahp-chat:/p" })),
+        ("moveChat", json!({ "channel": "ahp-chat:/p", "destination": { "kind": "session", "session": S } })),
         ("disposeChat", json!({ "channel": "ahp-chat:/p" })),
         ("x-scrollback/stateAt", json!({ "channel": S, "serverSeq": host.host.store().tail() })),
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "moveChat sessionConfigCompletions authenticate createResourceWatch \
+    let later = "sessionConfigCompletions authenticate createResourceWatch \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
-        fetchAutomationRuns x-scrollback/clear x-scrollback/compact x-scrollback/sendNow \
-        x-scrollback/stopBackgroundWork x-scrollback/forkAt x-scrollback/publishVisual x-scrollback/listVisuals \
-        x-scrollback/removeVisual shutdown levitate";
+        fetchAutomationRuns x-scrollback/compact x-scrollback/sendNow \
+        x-scrollback/stopBackgroundWork \
+        shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;
         assert_eq!(refused, (-32601, "unknown-method".to_owned()), "{method}");

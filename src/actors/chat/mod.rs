@@ -5,6 +5,7 @@
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
 //! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
 
+mod client_tools;
 mod commands;
 pub mod conversation;
 pub mod decide;
@@ -44,12 +45,13 @@ use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
-pub use decide::{Entry, foresee, needs_work, sends};
+pub use client_tools::abandoned;
+pub use decide::{Effect, Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
 pub use waiting::list_paused;
 
-use decide::{Effect, Verdict, View};
+use decide::{Verdict, View};
 use process::Process;
 use text::PendingText;
 

@@ -15,6 +15,7 @@ use super::{ChatActor, ChatMessage};
 use crate::actors::agent::{
     AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
 };
+use crate::actors::core::{ChatCell, SessionCore};
 use crate::projections::chat::Point;
 use crate::projections::fact::MessageOf;
 use crate::projections::turns;
@@ -22,6 +23,8 @@ use crate::projections::turns;
 /// A process that was started.
 pub struct Process {
     pub number: u64,
+    /// What it was started in.
+    directories: Vec<String>,
     handle: Box<dyn AgentProcess>,
 }
 
@@ -80,6 +83,12 @@ async fn pump(mut events: mpsc::Receiver<AgentEvent>, chat: Addr<ChatActor>, pro
     }
 }
 
+/// The directories that a chat works in: its own, or all of its session's.
+fn directories(core: &SessionCore, cell: &ChatCell) -> Vec<String> {
+    let own = cell.fold.state.working_directories.as_ref();
+    own.or(core.fold.state.working_directories.as_ref()).cloned().unwrap_or_default()
+}
+
 impl ChatActor {
     /// Does what follows from events that are durable.
     pub(super) fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
@@ -112,6 +121,7 @@ impl ChatActor {
             active.map(|turn| turn.message.clone())
         };
         let Some(message) = message else { return };
+        self.leave_old_directories(ctx);
         if self.process.is_none() && !self.start_process(ctx) {
             let text = "the agent of this session is not configured on this host";
             return self.end_turn(
@@ -127,6 +137,16 @@ impl ChatActor {
         let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
         let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 };
         self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
+    }
+
+    /// Where the chat works elsewhere than its process was started in, the process ends, and another goes on with the
+    /// conversation. Between two turns: none is broken by that.
+    fn leave_old_directories(&mut self, ctx: &mut Context<Self>) {
+        let directories = directories(&self.core.borrow(), &self.cell.borrow());
+        if self.process.as_ref().is_some_and(|process| process.directories != directories) {
+            self.end_process();
+            self.end_background_work(ctx);
+        }
     }
 
     fn is_first_turn(&self) -> bool {
@@ -154,11 +174,11 @@ impl ChatActor {
         let core = self.core.borrow();
         let cell = self.cell.borrow();
         let Some(agent) = self.shared.agent(&core.fold.state.provider) else { return false };
-        let directories = cell.fold.state.working_directories.clone();
+        let directories = directories(&core, &cell);
         let start = ProcessStart {
             session: core.channel.clone(),
             chat: cell.channel.clone(),
-            directories: directories.or_else(|| core.fold.state.working_directories.clone()).unwrap_or_default(),
+            directories: directories.clone(),
             config: core.fold.state.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
             conversation: Arc::new(StoredConversation {
                 store: Arc::clone(&self.shared.store),
@@ -180,7 +200,7 @@ impl ChatActor {
         self.processes_started += 1;
         let number = self.processes_started;
         let handle = agent.start(start, sink);
-        self.process = Some(Process { number, handle });
+        self.process = Some(Process { number, directories, handle });
         self.shared.processes.fetch_add(1, Ordering::Relaxed);
         actix_rt::spawn(pump(events, ctx.address(), number, self.in_flight.clone()));
         true

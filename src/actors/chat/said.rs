@@ -10,6 +10,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolInput};
 
+use super::client_tools::ClientCall;
 use super::decide::Entry;
 use super::queue::Input;
 use super::text::TextKind;
@@ -35,6 +36,9 @@ impl ChatActor {
             AgentEvent::Text { turn_id, text } => self.stream(turn_id, TextKind::Markdown, &text, ctx),
             AgentEvent::Reasoning { turn_id, text } => self.stream(turn_id, TextKind::Reasoning, &text, ctx),
             AgentEvent::Ended { ending, .. } => self.ended(ending, ctx),
+            AgentEvent::ClientTool { turn_id, tool_call_id, tool_name, input } => {
+                self.call_client(ClientCall { turn_id, tool_call_id, tool_name, input }, ctx);
+            }
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
             AgentEvent::Visual { request_id, visual, .. } => self.agent_publishes(request_id, *visual, ctx),
             AgentEvent::TakesSteering { turn_id } => {
@@ -185,6 +189,7 @@ fn turn_of(event: &AgentEvent) -> Option<&str> {
         | AgentEvent::ToolAsked { turn_id, .. }
         | AgentEvent::ToolAskSettled { turn_id, .. }
         | AgentEvent::ToolContent { turn_id, .. }
+        | AgentEvent::ClientTool { turn_id, .. }
         | AgentEvent::ToolDone { turn_id, .. }
         | AgentEvent::Asked { turn_id, .. }
         | AgentEvent::Notice { turn_id, .. }

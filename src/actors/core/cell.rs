@@ -26,7 +26,7 @@ pub struct ChatCell {
     /// The channels of visuals that were published since it woke, by id: the store may not have them yet.
     pub new_canvases: HashMap<String, ChannelId>,
     /// Batches on their way.
-    pub(super) on_the_way: usize,
+    pub on_the_way: usize,
     /// Messages from the session that the chat has not handled yet.
     pub unread: usize,
     /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 pub use cell::ChatCell;
 pub use checkpoints::{Unsaved, checkpoint};
-pub use recording::Recording;
+pub use recording::{Part, Recording};
 
 use crate::actors::attaching::Attached;
 use crate::actors::connection::{Caller, ConnectionId};

@@ -1,7 +1,7 @@
 //! One decision on its way: applied to the folds event by event, then queued as one batch.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::Addr;
 use ahp_types::actions::StateAction;
@@ -14,7 +14,7 @@ use crate::actors::chat::{ChatActor, ChatMessage};
 use crate::actors::envelope;
 use crate::actors::session::{SessionActor, SessionMessage, reject_lost};
 use crate::actors::shared::Shared;
-use crate::actors::writer::{Lost, Place};
+use crate::actors::writer::{Held, Lost, Place};
 use crate::attachments::{FileRef, references};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
@@ -40,6 +40,7 @@ impl SessionCore {
             beside: 0,
             gone: Vec::new(),
             fingerprinted: false,
+            joined: None,
             unreferred: Vec::new(),
         }
     }
@@ -64,6 +65,22 @@ pub struct Recording<'a> {
     fingerprinted: bool,
     /// Stored attachments that something no longer refers to.
     unreferred: Vec<FileRef>,
+    joined: Option<(Part, Held)>,
+}
+
+/// What one session decided of a batch that another one queues.
+pub struct Part {
+    batch: Batch,
+    notes: Vec<bytestring::ByteString>,
+    /// The batches on the way of the session that decided it.
+    on_the_way: Arc<AtomicUsize>,
+}
+
+impl Part {
+    /// Adds a frame for the root's subscribers.
+    pub fn note(&mut self, frame: bytestring::ByteString) {
+        self.notes.push(frame);
+    }
 }
 
 impl Recording<'_> {
@@ -247,6 +264,23 @@ impl Recording<'_> {
         });
     }
 
+    /// Ends the recording as a part of the batch that another session queues.
+    pub fn into_part(mut self) -> Part {
+        if self.summary_too {
+            self.list();
+        }
+        self.core.recorded += 1;
+        self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
+        let on_the_way = Arc::clone(&self.core.on_the_way);
+        Part { batch: std::mem::take(&mut self.batch), notes: std::mem::take(&mut self.notes), on_the_way }
+    }
+
+    /// Queues the batch together with the part of another session, whose lane is held for it.
+    pub fn finish_with(mut self, part: Part, held: Held) {
+        self.joined = Some((part, held));
+        self.finish(None);
+    }
+
     /// Queues the batch, with the catalogue's entry where it changed, and what follows once it is durable. `chat` is the one
     /// that is told how much of its own has reached the disk. Returns the weight of the batch.
     pub fn finish(mut self, chat: Option<(&mut ChatCell, &Addr<ChatActor>)>) -> usize {
@@ -256,6 +290,12 @@ impl Recording<'_> {
         if self.core.unsaved.is_due() {
             self.core.save_after(&mut self.batch);
         }
+        let joined = self.joined.take().map(|(part, held)| {
+            self.batch.join(part.batch);
+            self.notes.extend(part.notes);
+            (part.on_the_way, held)
+        });
+        let (other, held) = joined.unzip();
         let mut told = None;
         let mut chat_checkpoint = None;
         if let Some((cell, address)) = chat {
@@ -284,7 +324,10 @@ impl Recording<'_> {
         self.core.recorded += 1;
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
-        self.core.lane.append(batch);
+        match held {
+            Some(held) => self.core.lane.append_with(batch, held),
+            None => self.core.lane.append(batch),
+        }
         if let Some(batch) = chat_checkpoint {
             self.core.lane.append(batch);
         }
@@ -296,6 +339,9 @@ impl Recording<'_> {
         let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(other) = other {
+                other.fetch_sub(1, Ordering::AcqRel);
+            }
             if let Some(attachments) = attachments.filter(|_| place.is_ok()) {
                 attachments.collect(unreferred);
             }

@@ -21,6 +21,7 @@ pub struct HostSettings {
     pub idle_timeout: Duration,
     pub delta_window: Duration,
     pub client_grace: Duration,
+    pub client_tool_timeout: Duration,
     /// Bytes.
     pub max_message_text: usize,
     pub max_queued_messages: usize,
@@ -63,6 +64,7 @@ impl Default for HostSettings {
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
+            client_tool_timeout: Duration::from_secs(600),
             max_message_text: 1 << 20,
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,

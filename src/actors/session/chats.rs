@@ -4,17 +4,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::AsyncContext;
-use actix::Context;
+use actix::{ActorFutureExt, AsyncContext, Context};
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, StateAction,
 };
-use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
+use ahp_types::state::{ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
 use super::attaching::of_first_message;
+use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::role;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
@@ -24,7 +25,7 @@ use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
-use crate::clock::Millis;
+use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
@@ -190,6 +191,9 @@ impl SessionActor {
         let by = self.by(caller);
         let cell = core.borrow().chats.get(uri.as_str()).cloned();
         let successor = successor(&core.borrow(), uri, place);
+        let changes = successor.as_deref().map(|next| role::in_chats(&core.borrow().fold.state, next));
+        let changes = changes.into_iter().flatten().filter(|change| change.chat != *uri).collect();
+        let mut heirs = self.wake_for(core, changes);
         {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
@@ -204,7 +208,11 @@ impl SessionActor {
                 let change = SessionDefaultChatChangedAction { default_chat: Some(next) };
                 recording.session_action(Action::host(StateAction::SessionDefaultChatChanged(change)), None, false);
             }
+            for ((cell, _), change) in &mut heirs {
+                record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
+            }
             recording.finish(None);
+            heirs.iter().for_each(|(awake, _)| keep_until_durable(&core, awake));
             core.chats.remove(uri.as_str());
         }
         self.chats.remove(uri);
@@ -270,31 +278,45 @@ impl SessionActor {
         );
     }
 
-    /// A client is gone: after the grace time its entry goes too, unless it is back.
+    /// A client has left: after the grace time its entry goes too, unless it is back; at once where it said that it leaves.
     pub(super) fn client_left(
         &mut self,
         core: &Core,
         client_id: &Arc<str>,
         connection: ConnectionId,
+        at_once: bool,
         ctx: &mut Context<Self>,
     ) {
-        let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
-        if !listed {
+        if !is_active(&core.borrow(), client_id) {
             return;
+        }
+        if at_once {
+            return self.client_stayed_away(client_id, connection);
         }
         self.leaves += 1;
         let leave = self.leaves;
         self.leaving.insert(Arc::clone(client_id), leave);
-        let client_id = Arc::clone(client_id);
-        ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
-            if actor.leaving.get(&client_id) != Some(&leave) {
-                return;
+        let (client_id, clock) = (Arc::clone(client_id), self.shared.clock.clone());
+        let at = clock::later(clock.now(), self.shared.settings.client_grace);
+        let waits = actix::fut::wrap_future::<_, Self>(async move { clock.wait_until(at).await });
+        ctx.spawn(waits.map(move |(), actor, _| {
+            if actor.leaving.get(&client_id) == Some(&leave) {
+                actor.leaving.remove(&client_id);
+                actor.client_stayed_away(&client_id, connection);
             }
-            actor.leaving.remove(&client_id);
-            if !actor.shared.clients.is_elsewhere(&client_id, connection) {
-                actor.remove_client(&client_id);
-            }
-        });
+        }));
+    }
+
+    /// The client's entry goes, and its calls end, unless it is here on another connection.
+    fn client_stayed_away(&mut self, client_id: &Arc<str>, connection: ConnectionId) {
+        let Some(core) = self.core.clone() else { return };
+        let session = core.borrow().channel.clone();
+        let is_here = self.shared.clients.is_elsewhere(client_id, &session, connection);
+        if !is_here && is_active(&core.borrow(), client_id) {
+            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_string() };
+            let removed = Action::host(StateAction::SessionActiveClientRemoved(removed));
+            self.record(&core, self.by_host(), removed, false);
+        }
     }
 
     /// Nobody says that a client left which was here when the host stopped, or while the session could not be read: each has
@@ -304,21 +326,14 @@ impl SessionActor {
             core.borrow().fold.state.active_clients.iter().map(|client| client.client_id.as_str().into()).collect();
         let clients: Vec<Arc<str>> = clients;
         for client_id in clients {
-            self.client_left(core, &client_id, NO_CONNECTION, ctx);
+            self.shared.clients.lists(&client_id, self.id, true);
+            self.client_left(core, &client_id, NO_CONNECTION, false, ctx);
         }
     }
+}
 
-    fn remove_client(&self, client_id: &str) {
-        let Some(core) = self.core.clone() else { return };
-        let mut core = core.borrow_mut();
-        let listed = core.fold.state.active_clients.iter().any(|client| client.client_id == client_id);
-        if listed {
-            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_owned() };
-            let mut recording = core.record(self.by_host());
-            recording.session_action(Action::host(StateAction::SessionActiveClientRemoved(removed)), None, false);
-            recording.finish(None);
-        }
-    }
+fn is_active(core: &SessionCore, client_id: &str) -> bool {
+    core.fold.state.active_clients.iter().any(|client| client.client_id == client_id)
 }
 
 /// A new chat's state and its cell: a fork has the turns and the directories of its source.
@@ -330,11 +345,13 @@ fn new_cell(
     beginning: Option<&Beginning>,
 ) -> (ChatState, ChatCell) {
     let Some(beginning) = beginning else {
-        let state = new_chat(uri, at, ChatOrigin::User, directories);
+        let mut state = new_chat(uri, at, ChatOrigin::User, directories);
+        state.movable = Some(true);
         return (state.clone(), ChatCell::new(id, uri.clone(), ChatFold::new(state), Unsaved::default()));
     };
     let directories = if beginning.fork.is_some() { beginning.directories.clone() } else { directories };
     let mut state = new_chat(uri, at, beginning.origin.clone(), directories);
+    state.movable = Some(true);
     state.title.clone_from(&beginning.title);
     let fold = ChatFold::created(state.clone(), beginning.fork.clone(), beginning.context.clone());
     (state, ChatCell::new(id, uri.clone(), fold, Unsaved::default()))
@@ -358,10 +375,7 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     if state.default_chat.as_deref() != Some(uri.as_str()) {
         return None;
     }
-    let fit = |chat: &&ahp_types::state::ChatSummary| {
-        chat.interactivity.is_none_or(|how| how == ChatInteractivity::Full)
-            && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }))
-    };
+    let fit = |chat: &&ahp_types::state::ChatSummary| role::is_peoples(chat);
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
 }

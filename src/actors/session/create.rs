@@ -77,7 +77,8 @@ impl SessionActor {
         let mut core = SessionCore::new(self.id, uri.clone(), fold, Unsaved::default(), None, shared, ctx.address());
 
         let first = Channel::from(first_chat_uri(uri.as_str()));
-        let chat_state = new_chat(&first, at, ChatOrigin::User, None);
+        let mut chat_state = new_chat(&first, at, ChatOrigin::User, None);
+        chat_state.movable = Some(false);
         let cell = Rc::new(RefCell::new(ChatCell::new(
             chat,
             first.clone(),
@@ -100,6 +101,9 @@ impl SessionActor {
         }
         recording.finish(None);
         core.chats.insert(first.to_string(), cell);
+        for client in &core.fold.state.active_clients {
+            self.shared.clients.lists(&client.client_id, self.id, true);
+        }
         self.announce(&core, first, command.progress_token, reply);
         self.core = Some(Rc::new(RefCell::new(core)));
     }

@@ -15,12 +15,12 @@ impl SessionActor {
     pub(super) fn doze(&mut self, ctx: &mut Context<Self>) {
         let idle = self.shared.settings.idle_timeout;
         let Some(core) = self.core.clone() else {
-            if self.waiting.is_none() && self.last_used.elapsed() >= idle {
+            if self.waiting.is_none() && !self.is_moving() && self.last_used.elapsed() >= idle {
                 self.shared.registry.sleep(self.id, &ctx.address(), SessionMessage::Stop);
             }
             return;
         };
-        if self.waiting.is_some() || self.is_attaching() {
+        if self.waiting.is_some() || self.is_moving() || self.is_attaching() {
             return;
         }
         self.forget_sleeping(&core);
@@ -78,6 +78,7 @@ impl SessionActor {
         for message in self.waiting.take().into_iter().flatten().chain(attaching.into_values().flatten()) {
             message.refuse_busy(&self.shared);
         }
+        self.give_up_moving();
         if let Some(core) = self.core.take() {
             let mut core = core.borrow_mut();
             if core.is_unsaved() {

@@ -26,6 +26,8 @@ const QUESTION: &str = "answer";
 #[derive(Default)]
 pub(super) struct Asks {
     decisions: HashMap<String, oneshot::Sender<ToolDecision>>,
+    /// How calls of clients' tools end.
+    completions: HashMap<String, oneshot::Sender<()>>,
     /// Without a sender, nobody waits.
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
     visuals: HashMap<String, oneshot::Sender<Result<String, String>>>,
@@ -45,6 +47,18 @@ impl Asks {
         let (sender, receiver) = oneshot::channel();
         self.decisions.insert(tool_call_id.to_owned(), sender);
         receiver
+    }
+
+    pub(super) fn await_completion(&mut self, tool_call_id: &str) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.completions.insert(tool_call_id.to_owned(), sender);
+        receiver
+    }
+
+    pub(super) fn complete(&mut self, tool_call_id: &str) {
+        if let Some(waiting) = self.completions.remove(tool_call_id) {
+            let _ = waiting.send(());
+        }
     }
 
     pub(super) fn await_answer(&mut self, request_id: &str) -> oneshot::Receiver<String> {

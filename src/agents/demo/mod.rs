@@ -28,6 +28,10 @@ pub const PROVIDER: &str = "demo";
 
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
+/// A process is started anew for a change of directories, so also the first one may change.
+const DIRECTORIES: MultipleWorkingDirectoriesCapability =
+    MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
+
 const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
 
 /// The demo, configured as it always is.
@@ -51,7 +55,7 @@ impl Agent for DemoAgent {
             customizations: None,
             capabilities: Some(AgentCapabilities {
                 multiple_chats: Some(CHATS),
-                multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
+                multiple_working_directories: Some(DIRECTORIES),
             }),
         }
     }

@@ -103,10 +103,11 @@ impl Task {
                 AgentInput::VisualPublished { request_id, outcome } => desk.published(&request_id, outcome),
                 AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
+                AgentInput::ClientToolDone { tool_call_id, .. } => desk.complete(&tool_call_id),
                 AgentInput::Steer { turn_id: id, id: message_id, message, .. } if id == turn_id => {
                     desk.steer(message_id, message.text);
                 }
-                AgentInput::Steer { .. } | AgentInput::ClientToolDone { .. } => {}
+                AgentInput::Steer { .. } => {}
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 5] = ["client-tool", "compact", "background", "subagent", "limit"];
+pub const LATER: [&str; 4] = ["compact", "background", "subagent", "limit"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,11 @@ pub enum Step {
         input: String,
         /// Whether it waits for a confirmation.
         asks: bool,
+    },
+    /// Calls a tool that a client offers.
+    ClientTool {
+        name: String,
+        input: String,
     },
     Question {
         text: String,
@@ -100,6 +105,7 @@ fn step(line: &str) -> Step {
         "think" => text(rest).map(Step::Think),
         "tool" => tool(rest, false),
         "ask-tool" => tool(rest, true),
+        "client-tool" => client_tool(rest),
         "question" => question(rest, true),
         "question-async" => question(rest, false),
         "visual" => visual(rest),
@@ -155,6 +161,14 @@ fn tool(rest: &str, asks: bool) -> Parsed<Step> {
         return Err("a name");
     }
     Ok(Step::Tool { name: name.to_owned(), input: input.to_owned(), asks })
+}
+
+fn client_tool(rest: &str) -> Parsed<Step> {
+    let (name, input) = first_word(rest);
+    if name.is_empty() {
+        return Err("a name");
+    }
+    Ok(Step::ClientTool { name: name.to_owned(), input: input.to_owned() })
 }
 
 fn visual(rest: &str) -> Parsed<Step> {
@@ -218,6 +232,8 @@ mod tests {
         assert_eq!(one("/think of it"), Step::Think("of it".to_owned()));
         assert_eq!(one("/tool ls -l /tmp"), tool("ls", "-l /tmp", false));
         assert_eq!(one("/ask-tool rm -r x"), tool("rm", "-r x", true));
+        let client_tool = Step::ClientTool { name: "tests".to_owned(), input: "--all".to_owned() };
+        assert_eq!(one("/client-tool tests --all"), client_tool);
         assert_eq!(one("/question Which? | a | b c"), question("Which?", &["a", "b c"], true));
         assert_eq!(one("/question Why?"), question("Why?", &[], true));
         assert_eq!(one("/question-async Which? | a"), question("Which?", &["a"], false));
@@ -260,6 +276,7 @@ mod tests {
             ("/think", "/think needs a text"),
             ("/tool", "/tool needs a name"),
             ("/ask-tool ", "/ask-tool needs a name"),
+            ("/client-tool", "/client-tool needs a name"),
             ("/question", "/question needs a text"),
             ("/question | a | b", "/question needs a text"),
             ("/question-async", "/question-async needs a text"),

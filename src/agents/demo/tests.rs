@@ -270,9 +270,10 @@ fn the_demo_is_advertised_with_what_it_can_do_now() {
     let info = serde_json::to_value(agent.info()).unwrap();
     assert_eq!(agent.provider(), "demo");
     assert_eq!((&info["provider"], &info["displayName"]), (&json!("demo"), &json!("Demo")));
+    let directories = json!({"primaryReplacement": true});
     assert_eq!(
         info["capabilities"],
-        json!({"multipleChats": {"fork": true, "sideChat": true}, "multipleWorkingDirectories": {}})
+        json!({"multipleChats": {"fork": true, "sideChat": true}, "multipleWorkingDirectories": directories})
     );
     assert!(info["models"].as_array().unwrap().iter().all(|model| model["provider"] == "demo"));
     assert!(agent.extras().images && agent.extras().resume && agent.extras().steering);

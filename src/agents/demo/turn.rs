@@ -100,6 +100,10 @@ impl Desk {
         self.asks.borrow_mut().decide(tool_call_id, decision);
     }
 
+    pub(super) fn complete(&self, tool_call_id: &str) {
+        self.asks.borrow_mut().complete(tool_call_id);
+    }
+
     pub(super) fn published(&self, request_id: &str, outcome: Result<String, String>) {
         self.asks.borrow_mut().published(request_id, outcome);
     }
@@ -188,6 +192,7 @@ impl<'a> Turn<'a> {
             Step::Words { count, pause } => self.words(count, pause).await?,
             Step::Think(text) => self.think(text).await?,
             Step::Tool { name, input, asks } => self.tool(&name, input, asks).await?,
+            Step::ClientTool { name, input } => self.client_tool(name, input).await?,
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
             Step::Visual { title, html } => self.visual(title, html).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
@@ -295,6 +300,14 @@ impl<'a> Turn<'a> {
         self.desk
             .emit(AgentEvent::ToolDone { turn_id: self.id(), tool_call_id: call, result: result(name, input) })
             .await
+    }
+
+    /// Calls a client's tool and waits until it has ended, one way or another.
+    async fn client_tool(&self, tool_name: String, input: String) -> Result<(), Left> {
+        let call = unique_id();
+        let done = self.desk.asks.borrow_mut().await_completion(&call);
+        self.part(AgentEvent::ClientTool { turn_id: self.id(), tool_call_id: call, tool_name, input }).await?;
+        done.await.map_err(|_| Left::Closed)
     }
 
     /// Waits for somebody's decision: the input to run with, or nothing when it was denied.

@@ -13,6 +13,7 @@ use scrollback::agents;
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    name: &'static str,
     extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
 }
@@ -26,8 +27,13 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
+        Self::named("demo")
+    }
+
+    /// One that stands beside the demo, under a name of its own.
+    pub fn named(name: &'static str) -> Self {
         let demo = agents::built_in();
-        Self { extras: demo.extras(), demo, heard: Arc::default() }
+        Self { extras: demo.extras(), demo, name, heard: Arc::default() }
     }
 
     /// The same, able to do this.
@@ -48,6 +54,11 @@ impl RecordingAgent {
             _ => None,
         });
         prompts.collect()
+    }
+
+    /// All that its processes were told.
+    pub fn inputs(&self) -> Vec<AgentInput> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
     }
 
     /// The steering messages that its processes were handed: id and text.
@@ -95,11 +106,11 @@ impl RecordingAgent {
 
 impl Agent for RecordingAgent {
     fn provider(&self) -> &str {
-        self.demo.provider()
+        self.name
     }
 
     fn info(&self) -> AgentInfo {
-        self.demo.info()
+        AgentInfo { provider: self.name.to_owned(), ..self.demo.info() }
     }
 
     fn extras(&self) -> AgentExtras {

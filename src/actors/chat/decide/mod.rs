@@ -3,6 +3,7 @@
 //! Pure: a decision reads the folds and what came in with the command, writes nothing and asks no clock. What it returns is
 //! recorded as one batch.
 
+pub mod directories;
 pub mod inputs;
 pub mod marks;
 pub mod pending;
@@ -202,6 +203,8 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatWorkingDirectorySet(_)
+        | StateAction::ChatWorkingDirectoryRemoved(_)
         | StateAction::ChatTruncated(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
@@ -223,9 +226,9 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatIsReadChanged(change) => Ok(marks::is_read(view, change.is_read, action)),
         StateAction::ChatIsArchivedChanged(change) => Ok(marks::is_archived(view, change.is_archived, action)),
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
-        StateAction::ChatTurnResume(_)
-        | StateAction::ChatWorkingDirectorySet(_)
-        | StateAction::ChatWorkingDirectoryRemoved(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
+        StateAction::ChatWorkingDirectorySet(set) => directories::set(view, &set.directory, action),
+        StateAction::ChatWorkingDirectoryRemoved(removed) => directories::removed(view, &removed.directory, action),
+        StateAction::ChatTurnResume(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
     }
 }
