@@ -13,7 +13,7 @@ use scrollback::events::ServerSeq;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use super::{Mirrored, ROOT, Random, TestHost, chat_of, laws, message};
+use super::{Mirrored, ROOT, Random, TestHost, attaching, chat_of, laws, message};
 
 /// One step: who does what, and two numbers that settle the details.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +59,9 @@ pub enum Deed {
     Fork,
     SideChat,
     ForkAt,
+    Move,
+    Attach,
+    Visual,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -88,6 +91,9 @@ const DEEDS: &[(u64, Deed)] = &[
     (2, Deed::Fork),
     (1, Deed::SideChat),
     (1, Deed::ForkAt),
+    (1, Deed::Move),
+    (2, Deed::Attach),
+    (1, Deed::Visual),
 ];
 
 impl Deed {
@@ -108,7 +114,7 @@ impl Deed {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: [&str; 18] = [
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -124,6 +130,7 @@ const SCRIPTS: [&str; 17] = [
     "/sleep 30000",
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
+    "/visual A-page <p>hi</p>\n/say shown",
     "/words 5 1\n/await-steering\n/say steered\n/await-steering",
     "",
 ];
@@ -231,6 +238,9 @@ impl Walk {
             Deed::Fork => self.fork(who, &chat, choice.b).await,
             Deed::SideChat => self.side_chat(who, &chat, choice.b).await,
             Deed::ForkAt => self.fork_at(who, &chat, choice.b).await,
+            Deed::Move => self.move_chat(who, &chat, &session, choice).await,
+            Deed::Attach => self.attach(who, &chat, choice).await,
+            Deed::Visual => self.visual(who, &chat, choice.b).await,
         }
     }
 
@@ -409,6 +419,60 @@ impl Walk {
             None => json!({ "channel": chat, "chat": new, "serverSeq": self.mirrors[who].last_seen }),
         };
         self.ask(who, "x-scrollback/forkAt", params).await;
+    }
+
+    /// To the front, behind another chat, or into a session of its own.
+    async fn move_chat(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
+        let mut destination = json!({ "kind": "session", "session": session });
+        let there = self.mirrors[who].session(session).map(|session| session.chats.clone()).unwrap_or_default();
+        match choice.a % 4 {
+            0 if self.sessions.len() < 4 => destination = json!({ "kind": "newSession" }),
+            1 => {}
+            _ => {
+                let after = there.get((choice.a / 4 % (there.len() as u64 + 1)) as usize);
+                destination["after"] = json!(after.map(|chat| chat.resource.as_str()));
+                destination.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            }
+        }
+        let params = json!({ "channel": chat, "destination": destination });
+        let Ok(moved) = self.mirrors[who].client.ask("moveChat", params).await else { return };
+        *self.served.entry("moveChat").or_default() += 1;
+        let session = moved["session"].as_str().unwrap().to_owned();
+        if !self.sessions.contains(&session) {
+            self.sessions.push(session);
+        }
+    }
+
+    /// A message with a file or another chat in it, at once or queued.
+    async fn attach(&mut self, who: usize, chat: &str, choice: Choice) {
+        let chats = self.mirrors[who].chats();
+        let other = &chats[(choice.b % chats.len() as u64) as usize];
+        let file = attaching::embedded("notes", "text/plain", format!("bytes {}", choice.a).as_bytes());
+        let attachment = match choice.a % 3 {
+            0 => json!([file]),
+            1 => json!([{ "type": "chat", "label": "there", "resource": other }]),
+            _ => json!([file, { "type": "chat", "label": "here", "resource": chat }]),
+        };
+        let message = attaching::with("/context\n/say read", attachment);
+        let action = match choice.b % 2 {
+            0 => attaching::starts(&self.name("t"), &message),
+            _ => attaching::queues(&self.name("q"), &message),
+        };
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn visual(&mut self, who: usize, chat: &str, which: u64) {
+        let shown = self.mirrors[who].chat(chat).and_then(|chat| serde_json::to_value(&chat.canvases).ok());
+        let shown = shown.as_ref().and_then(|canvases| canvases[0]["id"].as_str().map(str::to_owned));
+        match shown {
+            Some(id) if which.is_multiple_of(3) => {
+                self.ask(who, "x-scrollback/removeVisual", json!({ "channel": chat, "id": id })).await;
+            }
+            _ => {
+                let params = json!({ "channel": chat, "title": self.name("page "), "html": "<p>hello</p>" });
+                self.ask(who, "x-scrollback/publishVisual", params).await;
+            }
+        }
     }
 
     /// Answers one of the things that wait, as its session lists them.
