@@ -23,6 +23,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::visuals::NewVisual;
+use crate::clock::{Clock, Millis};
 use crate::events::Channel;
 
 /// How many events a process may be ahead of its chat.
@@ -99,6 +100,8 @@ pub struct ProcessStart {
     pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+    /// Where the time comes from, for who says when a limit lifts.
+    pub clock: Clock,
 }
 
 /// An earlier point of a conversation.
@@ -184,7 +187,8 @@ pub struct Prompt {
     pub turn_id: String,
     /// The message as it stands in the log.
     pub message: Message,
-    /// The message as the agent is to be given it, attachments resolved.
+    /// The message as the agent is to be given it, attachments resolved; behind it, for a turn that is taken up, the words
+    /// that say so.
     pub blocks: Vec<PromptBlock>,
     /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
     pub attempt: u32,
@@ -354,5 +358,42 @@ pub struct ToolAsk {
 pub enum Ending {
     Complete,
     Cancelled,
-    Failed { error_type: String, message: String, resumable: bool },
+    Failed {
+        error_type: String,
+        message: String,
+        resumable: bool,
+    },
+    /// It hit a limit, and goes on when it is taken up again; `resets_at` says when the limit lifts, where that is known.
+    Limited {
+        kind: LimitKind,
+        message: String,
+        resets_at: Option<Millis>,
+    },
+}
+
+/// What a turn was limited by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    /// The usage that a plan allows.
+    Usage,
+    /// A model that is overloaded.
+    Overload,
+}
+
+impl LimitKind {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage",
+            LimitKind::Overload => "overload",
+        }
+    }
+
+    /// The `errorType` of the ending.
+    pub fn error_type(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage-limit",
+            LimitKind::Overload => "overloaded",
+        }
+    }
 }

@@ -9,6 +9,7 @@ use super::agent::Agent;
 use super::clients::Clients;
 use super::host::HostSettings;
 use super::moves::Moves;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -33,6 +34,7 @@ pub struct Shared {
     pub registry: Registry,
     pub moves: Arc<Moves>,
     pub clients: Clients,
+    pub owed: OwedResumes,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,
     /// The newest number of the log when this run began.

@@ -3,20 +3,23 @@
 //!
 //! decide, append, apply, publish, act: a decision is pure and synchronous; its events are applied and queued in the same
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
-//! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
+//! of the host, of the actor or of a commit) takes that turn up as it wakes, or ends it: none stays open.
 
 mod client_tools;
 mod commands;
 pub mod conversation;
 pub mod decide;
 mod ending;
+pub mod limits;
 mod message;
 pub mod pages;
 mod process;
 mod prompt;
 pub mod queue;
 pub mod said;
+mod taken_up;
 mod text;
+mod unanswered;
 mod visuals;
 pub mod waiting;
 
@@ -36,7 +39,9 @@ use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
+use super::session::{
+    SessionMessage, Subscriber, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refuse, reject,
+};
 use super::shared::Shared;
 use super::visuals::VisualCommand;
 use super::writer::{Lost, Place};
@@ -120,6 +125,10 @@ pub enum ChatMessage {
     Configured {
         config: JsonObject,
     },
+    /// The time of a resume that is owed to the chat has come.
+    ResumeDue,
+    /// The resume that is owed to the chat is turned off.
+    Lapse,
     /// The chat goes to sleep, or the host stops.
     Stop,
     /// The chat is gone, or its folds are not what the log says: end at once and write nothing.
@@ -140,6 +149,8 @@ impl ChatMessage {
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
+                | ChatMessage::ResumeDue
+                | ChatMessage::Lapse
         )
     }
 }
@@ -262,6 +273,13 @@ impl ChatActor {
             Ok(Verdict::Nothing(sent)) => {
                 echo(&self.core.borrow().lane, ClientAction { sent, ..client });
             }
+            Ok(Verdict::Noted { fact, sent }) => {
+                let echoed = ClientAction { sent, ..client.clone() };
+                let principal = Arc::clone(&client.caller.principal);
+                let by = By { principal, at: self.shared.clock.now(), client: Some(client) };
+                self.record(by, vec![Entry::ClientFact(fact)], Vec::new(), ctx);
+                echo_recorded(&self.core.borrow().lane, echoed);
+            }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
                 let attached = client.attached.clone();
@@ -363,6 +381,7 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
         }
+        Entry::ClientFact(fact) => recording.client_fact(cell, &fact),
         Entry::Fact(fact) => {
             if matches!(fact, Fact::SteeringHanded { .. }) {
                 cell.takes_steering = None;
@@ -435,8 +454,12 @@ impl Handler<ChatMessage> for ChatActor {
                 self.cell.borrow_mut().durable(ended, used);
             }
             ChatMessage::Act(effects) => self.act(effects, ctx),
+            // A stop freezes the turn: what its agent says meanwhile (that it ends, too) is not the turn's any more.
+            ChatMessage::Agent { .. } if self.shared.is_stopping() => {}
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
             ChatMessage::Configured { config } => self.configured(config),
+            ChatMessage::ResumeDue => self.resume_due(ctx),
+            ChatMessage::Lapse => self.lapse(ctx),
             ChatMessage::Stop => self.stop(ctx),
             ChatMessage::Abandon => {
                 self.end_process();

@@ -115,12 +115,12 @@ impl ChatActor {
         if self.shared.is_stopping() {
             return;
         }
-        let message = {
+        let handed = {
             let cell = self.cell.borrow();
             let active = cell.fold.state.active_turn.as_ref().filter(|turn| turn.id == turn_id);
-            active.map(|turn| turn.message.clone())
+            active.map(|turn| (turn.message.clone(), cell.fold.attempts.taken_up))
         };
-        let Some(message) = message else { return };
+        let Some((message, attempt)) = handed else { return };
         self.leave_old_directories(ctx);
         if self.process.is_none() && !self.start_process(ctx) {
             let text = "the agent of this session is not configured on this host";
@@ -135,7 +135,7 @@ impl ChatActor {
         // What a side chat is told of the other one stands first.
         let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
         let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
-        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 };
+        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt };
         self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
     }
 
@@ -195,6 +195,7 @@ impl ChatActor {
                 is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
             }),
             memory: core.fold.memory.clone(),
+            clock: self.shared.clock.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);
         self.processes_started += 1;

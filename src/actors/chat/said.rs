@@ -12,6 +12,7 @@ use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirm
 
 use super::client_tools::ClientCall;
 use super::decide::Entry;
+use super::limits::Limit;
 use super::queue::Input;
 use super::text::TextKind;
 use super::{ChatActor, ending, waiting};
@@ -143,6 +144,9 @@ impl ChatActor {
         match how {
             Ending::Complete => self.end_turn(ending::completed, true, Vec::new(), ctx),
             Ending::Cancelled => self.end_turn(ending::cancelled, false, Vec::new(), ctx),
+            Ending::Limited { kind, message, resets_at } => {
+                self.end_limited(&Limit { kind, message, resets_at }, ctx);
+            }
             Ending::Failed { error_type, message, resumable } => self.end_turn(
                 |chat, at| ending::failed(chat, at, &error_type, &message, resumable),
                 false,

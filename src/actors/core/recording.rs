@@ -20,6 +20,7 @@ use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
 use crate::projections::action::Action;
+use crate::projections::attempts::Owed;
 use crate::projections::catalogue::{self, CatalogueRow};
 use crate::projections::chat::EndedTurn;
 use crate::projections::fact::Fact;
@@ -40,6 +41,7 @@ impl SessionCore {
             beside: 0,
             gone: Vec::new(),
             fingerprinted: false,
+            owes: false,
             joined: None,
             unreferred: Vec::new(),
         }
@@ -63,6 +65,8 @@ pub struct Recording<'a> {
     /// Channels that are gone once the batch is durable.
     gone: Vec<Channel>,
     fingerprinted: bool,
+    /// What is owed to a chat changed.
+    owes: bool,
     /// Stored attachments that something no longer refers to.
     unreferred: Vec<FileRef>,
     joined: Option<(Part, Held)>,
@@ -115,7 +119,7 @@ impl Recording<'_> {
 
     /// Records an action on a chat's channel.
     pub fn chat_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
-        let before = chat.fold.head();
+        let (before, owed) = (chat.fold.head(), chat.fold.attempts.owed.clone());
         let files = references::is_touched_by(&action.decoded).then(|| references::held(&chat.fold.state));
         let ended = chat.fold.apply(&action, self.by.at);
         if let Some(before) = files {
@@ -126,6 +130,7 @@ impl Recording<'_> {
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
+        self.owed(chat, owed);
         self.push(chat.channel.clone(), chat.id, Kind::Action, action.bytes, None, by_client);
         if let Some(turn) = ended {
             self.end_turn(chat, turn);
@@ -142,6 +147,19 @@ impl Recording<'_> {
         }
     }
 
+    /// Keeps the row of what is owed to the chat.
+    fn owed(&mut self, chat: &ChatCell, before: Option<Owed>) {
+        let now = &chat.fold.attempts.owed;
+        if before == *now {
+            return;
+        }
+        self.owes = true;
+        let key = |owed: &Owed| rows::owed_key(owed.at, chat.id);
+        self.batch.rows.extend(before.as_ref().map(|owed| RowOp::Delete { table: Table::Owed, key: key(owed) }));
+        let put = now.as_ref().map(|owed| RowOp::Put { table: Table::Owed, key: key(owed), value: Bytes::new() });
+        self.batch.rows.extend(put);
+    }
+
     fn chat_rows(&mut self, chat: &mut ChatCell, action: &StateAction) {
         match action {
             StateAction::ChatTurnStarted(started) => {
@@ -155,7 +173,11 @@ impl Recording<'_> {
     }
 
     fn runs(&mut self, chat: &ChatCell) {
-        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
+        let value = match chat.fold.attempts.taken_up {
+            0 => Bytes::new(),
+            attempts => Bytes::copy_from_slice(&attempts.to_be_bytes()),
+        };
+        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value };
         self.batch.rows.push(row);
     }
 
@@ -186,13 +208,33 @@ impl Recording<'_> {
 
     /// Records a fact of the host on a chat's channel.
     pub fn chat_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, false);
+    }
+
+    /// The same, because of the client's own action.
+    pub fn client_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, true);
+    }
+
+    /// Nothing is owed any more to a chat that goes.
+    pub fn owes_nothing(&mut self, chat: &mut ChatCell) {
+        if let Some(owed) = chat.fold.attempts.owed.clone() {
+            self.chat_fact(chat, &Fact::ResumeLapsed { turn_id: owed.turn_id });
+        }
+    }
+
+    fn fact(&mut self, chat: &mut ChatCell, fact: &Fact, by_client: bool) {
+        let owed = chat.fold.attempts.owed.clone();
         chat.fold.apply_fact(fact);
-        if let Fact::ChatCreated { .. } = fact {
-            self.head(chat, 0);
+        self.owed(chat, owed);
+        match fact {
+            Fact::ChatCreated { .. } => self.head(chat, 0),
+            Fact::Attempt { .. } => self.runs(chat),
+            _ => {}
         }
         let bytes = fact.bytes();
         chat.unsaved.add(bytes.len());
-        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);
+        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, by_client);
     }
 
     /// Records a fact of the host on a canvas's channel.
@@ -320,6 +362,7 @@ impl Recording<'_> {
         };
         let (session, generation) = (after.session.clone(), after.generation);
         let on_the_way = Arc::clone(&self.core.on_the_way);
+        let owes = self.owes.then(|| Arc::clone(&after.shared));
         let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
         self.core.recorded += 1;
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
@@ -339,6 +382,9 @@ impl Recording<'_> {
         let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(shared) = &owes {
+                shared.owed.look();
+            }
             if let Some(other) = other {
                 other.fetch_sub(1, Ordering::AcqRel);
             }

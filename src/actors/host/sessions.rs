@@ -7,7 +7,7 @@ use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::registry::first_chat_uri;
-use crate::actors::session::{Boot, check_value};
+use crate::actors::session::{Boot, check_value, configuration};
 use crate::actors::shared::Shared;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
@@ -94,7 +94,7 @@ impl Host {
             let text = format!("provider: there is no agent {provider:?} on this host");
             return Err(Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text));
         };
-        let (schema, mut values) = agent.configuration();
+        let (schema, mut values) = configuration::of(agent.as_ref());
         values.extend(checked_config(agent.as_ref(), config.cloned())?);
         Ok(command::json(&ahp_types::commands::ResolveSessionConfigResult { schema, values }))
     }
@@ -114,7 +114,7 @@ pub fn check_count(shared: &Shared) -> Result<(), Refusal> {
 /// The values that a session is created with, checked against the agent's schema.
 fn checked_config(agent: &dyn Agent, config: Option<JsonObject>) -> Result<JsonObject, Refusal> {
     let config = config.unwrap_or_default();
-    let (schema, _) = agent.configuration();
+    let (schema, _) = configuration::of(agent);
     for (key, value) in &config {
         let invalid = |text: String| Refusal::new(RefusalKind::InvalidParams, "invalid-params", text);
         let property = schema.properties.get(key);

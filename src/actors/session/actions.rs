@@ -13,7 +13,7 @@ use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionState, Sessi
 use serde_json::Value;
 
 use super::beside::{InChat, act_once_durable, keep_until_durable, record_in};
-use super::{SessionActor, directories, echo, reject, role};
+use super::{SessionActor, configuration, directories, echo, reject, role};
 use crate::actors::chat;
 use crate::actors::core::{By, ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
@@ -214,19 +214,20 @@ fn check_config(
     changes: &serde_json::Map<String, Value>,
     replaces: bool,
 ) -> Result<(), Rejection> {
-    let fixed = |key: &String| config.schema.properties.get(key).is_none_or(|property| !may_change(property));
+    let of = |key: &str| config.schema.properties.get(key).cloned().or_else(|| configuration::own(key));
+    let fixed = |key: &String| of(key).as_ref().is_none_or(|property| !may_change(property));
     let dropped = config.values.keys().find(|key| replaces && !changes.contains_key(*key) && fixed(key));
     if let Some(key) = dropped {
         return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
     }
     for (key, value) in changes {
-        let Some(property) = config.schema.properties.get(key) else {
+        let Some(property) = of(key) else {
             return Err(Rejection::new(Code::Malformed, format!("the session's configuration has no {key}")));
         };
-        if !may_change(property) && config.values.get(key) != Some(value) {
+        if !may_change(&property) && config.values.get(key) != Some(value) {
             return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
         }
-        check_value(key, property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
+        check_value(key, &property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
     }
     Ok(())
 }
@@ -255,6 +256,12 @@ pub fn check_value(
     };
     if !fits {
         return Err(format!("{key} is a {}", property.r#type));
+    }
+    if let (Some(items), Some(values)) = (&property.items, value.as_array())
+        && items.r#type == "string"
+        && !values.iter().all(Value::is_string)
+    {
+        return Err(format!("{key} holds texts"));
     }
     let dynamic = property.enum_dynamic == Some(true);
     match &property.r#enum {

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::attaching::of_first_message;
 use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::owed;
 use super::role;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
@@ -199,6 +200,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             chat::list_paused(&mut recording, uri, None, false);
@@ -227,6 +229,11 @@ impl SessionActor {
     /// `disposeSession`: off every list; what was said stays in the log.
     pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
         let by = self.by(caller);
+        // What is owed to a chat that sleeps is not left behind either.
+        let owed = owed::of(&core.borrow());
+        for chat in owed {
+            self.chat(core, &chat);
+        }
         let uris: Vec<Channel> =
             core.borrow().fold.state.chats.iter().map(|chat| Channel::from(chat.resource.as_str())).collect();
         let cells: Vec<_> = core.borrow().chats.values().cloned().collect();
@@ -235,6 +242,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);

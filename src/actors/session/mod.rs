@@ -8,12 +8,14 @@ mod answers;
 mod attaching;
 mod beside;
 mod chats;
+pub mod configuration;
 mod create;
 mod directories;
 mod loading;
 mod looking;
 mod messages;
 mod moving;
+mod owed;
 mod role;
 mod sleeping;
 pub mod sources;
@@ -30,7 +32,8 @@ use ahp_types::actions::StateAction;
 
 pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
 pub use create::new_chat;
 pub use directories::several;
@@ -240,6 +243,11 @@ impl SessionActor {
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
+            }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
                     chat.do_send(ChatMessage::Panic);
@@ -336,10 +344,12 @@ impl SessionActor {
                 self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
             self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
         }
         if of_canvas(channel.as_str()).is_some() {

@@ -7,8 +7,10 @@
 
 use std::time::Duration;
 
+use crate::actors::agent::LimitKind;
+
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 4] = ["compact", "background", "subagent", "limit"];
+pub const LATER: [&str; 3] = ["compact", "background", "subagent"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,11 @@ pub enum Step {
     Fail {
         text: String,
         resumable: bool,
+    },
+    /// End at a limit, which lifts after this time where that is said.
+    Limit {
+        kind: LimitKind,
+        lifts_after: Option<Duration>,
     },
     Crash,
     Context,
@@ -116,6 +123,7 @@ fn step(line: &str) -> Step {
         "activity" => Ok(Step::Activity(text(rest).ok())),
         "fail" => text(rest).map(|text| Step::Fail { text, resumable: false }),
         "fail-resumable" => text(rest).map(|text| Step::Fail { text, resumable: true }),
+        "limit" => limit(rest),
         "crash" => Ok(Step::Crash),
         "context" => Ok(Step::Context),
         "history" => Ok(Step::History),
@@ -191,6 +199,21 @@ fn question(rest: &str, waits: bool) -> Parsed<Step> {
     Ok(Step::Question { text, options, waits })
 }
 
+fn limit(rest: &str) -> Parsed<Step> {
+    let (kind, seconds) = first_word(rest);
+    let kind = match kind {
+        "usage" => LimitKind::Usage,
+        "overload" => LimitKind::Overload,
+        _ => return Err("usage or overload"),
+    };
+    let seconds = seconds.trim();
+    let lifts_after = match seconds {
+        "" => None,
+        seconds => Some(Duration::from_secs(seconds.parse::<u32>().map_err(|_| "a number of seconds")?.into())),
+    };
+    Ok(Step::Limit { kind, lifts_after })
+}
+
 fn usage(rest: &str) -> Parsed<Step> {
     let (input, output) = first_word(rest);
     let tokens = |word: &str| word.trim().parse::<u32>().map(i64::from).map_err(|_| "two numbers");
@@ -246,6 +269,9 @@ mod tests {
         assert_eq!(one("/activity reading"), Step::Activity(Some("reading".to_owned())));
         assert_eq!(one("/fail it broke"), Step::Fail { text: "it broke".to_owned(), resumable: false });
         assert_eq!(one("/fail-resumable again"), Step::Fail { text: "again".to_owned(), resumable: true });
+        let limit = |kind, seconds: Option<u64>| Step::Limit { kind, lifts_after: seconds.map(Duration::from_secs) };
+        assert_eq!(one("/limit usage"), limit(LimitKind::Usage, None));
+        assert_eq!(one("/limit overload 90"), limit(LimitKind::Overload, Some(90)));
         assert_eq!(one("/crash"), Step::Crash);
         assert_eq!(one("/context"), Step::Context);
         assert_eq!(one("/history"), Step::History);
@@ -286,6 +312,10 @@ mod tests {
             ("/usage 1 x", "/usage needs two numbers"),
             ("/usage 1 2 3", "/usage needs two numbers"),
             ("/notice", "/notice needs a text"),
+            ("/limit", "/limit needs usage or overload"),
+            ("/limit plan 1", "/limit needs usage or overload"),
+            ("/limit usage soon", "/limit needs a number of seconds"),
+            ("/limit usage -1", "/limit needs a number of seconds"),
             ("/fail", "/fail needs a text"),
             ("/fail-resumable", "/fail-resumable needs a text"),
         ] {

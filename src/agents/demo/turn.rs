@@ -19,8 +19,9 @@ use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
 use super::settings::Settings;
-use crate::actors::agent::{AgentEvent, AgentSink, Ending, ProcessStart, Prompt, PromptBlock, ToolDecision};
+use crate::actors::agent::{AgentEvent, AgentSink, Ending, LimitKind, ProcessStart, Prompt, PromptBlock, ToolDecision};
 use crate::actors::visuals::NewVisual;
+use crate::clock::{self, Clock};
 
 /// The `errorType` of a turn that was told to fail.
 const ERROR_TYPE: &str = "demo";
@@ -36,6 +37,7 @@ pub(super) enum Left {
 /// What a process has on its desk between and during turns.
 pub(super) struct Desk {
     pub(super) events: AgentSink,
+    clock: Clock,
     directories: Vec<String>,
     rules: Arc<SessionRules>,
     settings: RefCell<Settings>,
@@ -71,6 +73,7 @@ impl Desk {
         let position_key = format!("position:{}", start.chat);
         Self {
             events,
+            clock: start.clock,
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
@@ -153,11 +156,14 @@ impl<'a> Turn<'a> {
 
     async fn perform(&self) -> Result<Ending, Left> {
         let steps = script::parse(&self.prompt.message.text);
-        let first = self.first_step(steps.len());
+        let first = self.first_step();
         if first == 0 {
             self.greet().await?;
         }
         for (at, step) in steps.into_iter().enumerate().skip(first) {
+            if at > first {
+                self.keep_position(at).await?;
+            }
             if let Some(ending) = self.step(at, step).await? {
                 return Ok(ending);
             }
@@ -166,14 +172,11 @@ impl<'a> Turn<'a> {
         Ok(Ending::Complete)
     }
 
-    /// The step to begin with. A turn that is taken up and that nothing is known of has none left.
-    fn first_step(&self, steps: usize) -> usize {
-        if self.prompt.attempt == 0 {
-            return 0;
-        }
+    /// The step to begin with. A turn that is taken up and that nothing is known of was at its first.
+    fn first_step(&self) -> usize {
         match &*self.desk.position.borrow() {
-            Some(position) if position.turn_id == self.prompt.turn_id => position.step,
-            _ => steps,
+            Some(position) if self.prompt.attempt > 0 && position.turn_id == self.prompt.turn_id => position.step,
+            _ => 0,
         }
     }
 
@@ -201,6 +204,7 @@ impl<'a> Turn<'a> {
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
             Step::Fail { text, resumable } => return self.fail(at, text, resumable).await.map(Some),
+            Step::Limit { kind, lifts_after } => return self.limit(at, kind, lifts_after).await.map(Some),
             Step::Crash => return Err(self.crash(at).await?),
             Step::Context => self.say_whole(&self.context()).await?,
             Step::History => self.say_whole(&self.history()).await?,
@@ -387,9 +391,9 @@ impl<'a> Turn<'a> {
         self.desk.emit(AgentEvent::Remember { key, value }).await
     }
 
-    /// Keeps that the turn goes on after the step `at`, for this process and for the next.
-    async fn keep_position(&self, at: usize) -> Result<(), Left> {
-        let position = Position { turn_id: self.id(), step: at + 1 };
+    /// Keeps that the turn goes on with this step when it is taken up, by this process or by the next.
+    async fn keep_position(&self, step: usize) -> Result<(), Left> {
+        let position = Position { turn_id: self.id(), step };
         let value = position.to_value();
         *self.desk.position.borrow_mut() = Some(position);
         self.remember(self.desk.position_key.clone(), value).await
@@ -397,13 +401,23 @@ impl<'a> Turn<'a> {
 
     async fn fail(&self, at: usize, message: String, resumable: bool) -> Result<Ending, Left> {
         if resumable {
-            self.keep_position(at).await?;
+            self.keep_position(at + 1).await?;
         }
         Ok(Ending::Failed { error_type: ERROR_TYPE.to_owned(), message, resumable })
     }
 
+    async fn limit(&self, at: usize, kind: LimitKind, lifts_after: Option<Duration>) -> Result<Ending, Left> {
+        self.keep_position(at + 1).await?;
+        let resets_at = lifts_after.map(|span| clock::later(self.desk.clock.now(), span));
+        let message = match kind {
+            LimitKind::Usage => "the demo used up its plan, as it was told to",
+            LimitKind::Overload => "the demo is overloaded, as it was told to be",
+        };
+        Ok(Ending::Limited { kind, message: message.to_owned(), resets_at })
+    }
+
     async fn crash(&self, at: usize) -> Result<Left, Left> {
-        self.keep_position(at).await?;
+        self.keep_position(at + 1).await?;
         self.desk.emit(AgentEvent::Gone { problem: "the demo crashed, as it was told to".to_owned() }).await?;
         Ok(Left::Crashed)
     }

@@ -20,7 +20,7 @@ struct Turns {
     story: Vec<String>,
 }
 
-/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once, and that
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again where it was resumed), and that
 /// nothing waits for an answer in a chat without a running turn. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
     let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
@@ -96,8 +96,8 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
         assert!(turns.seen.insert(id.clone()), "event {seq}: a turn id comes twice: {action}");
         turns.running = Some(id);
     } else if action["type"] == "chat/turnResume" {
-        assert_eq!(turns.running, None, "event {seq}: a turn is taken up over another: {action}: {:?}", story());
-        assert!(turns.seen.contains(&id), "event {seq}: a turn is taken up that never was: {action}");
+        assert_eq!(turns.running, None, "event {seq}: a turn is resumed over another: {action}: {:?}", story());
+        assert!(turns.seen.contains(&id), "event {seq}: what is resumed never ran: {action}");
         turns.running = Some(id);
     } else if action["type"] == "chat/truncated" {
         assert_eq!(turns.running, None, "event {seq}: a rewind drops a turn that runs: {:?}", story());

@@ -62,6 +62,7 @@ pub enum Deed {
     Move,
     Attach,
     Visual,
+    Resume,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -94,6 +95,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (1, Deed::Move),
     (2, Deed::Attach),
     (1, Deed::Visual),
+    (2, Deed::Resume),
 ];
 
 impl Deed {
@@ -241,6 +243,7 @@ impl Walk {
             Deed::Move => self.move_chat(who, &chat, &session, choice).await,
             Deed::Attach => self.attach(who, &chat, choice).await,
             Deed::Visual => self.visual(who, &chat, choice.b).await,
+            Deed::Resume => self.resume(who, &chat).await,
         }
     }
 
@@ -362,6 +365,13 @@ impl Walk {
         let turns = self.turns(who, chat);
         let at = which % (turns.len() as u64 + 1);
         turns.get(at as usize).cloned().unwrap_or_else(|| "never".into())
+    }
+
+    /// Takes up the last turn, which may have failed for good, or well.
+    async fn resume(&mut self, who: usize, chat: &str) {
+        let last = self.mirrors[who].chat(chat).and_then(|chat| chat.turns.last()).map(|turn| turn.id.clone());
+        let action = json!({ "type": "chat/turnResume", "turnId": last.unwrap_or_else(|| "never".into()) });
+        self.dispatch(who, chat, action).await;
     }
 
     async fn rewind(&mut self, who: usize, chat: &str, which: u64) {

@@ -10,6 +10,7 @@ pub mod pending;
 pub mod tools;
 pub mod truncated;
 pub mod turn_cancelled;
+pub mod turn_resume;
 pub mod turn_started;
 
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ use crate::actors::session::not_for_this_channel;
 use crate::actors::visuals::{OpenCanvas, Published};
 use crate::attachments::sent;
 use crate::clock::Millis;
-use crate::projections::action::{Action, type_of};
+use crate::projections::action::Action;
 use crate::projections::fact::{Fact, MessageOf};
 
 /// What a decision may look at.
@@ -67,6 +68,8 @@ pub enum Entry {
     Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
+    /// The same, because of a client's action, which is no event itself.
+    ClientFact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
     /// A visual of the chat, with its canvas.
@@ -99,6 +102,8 @@ pub enum Effect {
 pub enum Verdict {
     /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
     Nothing(Bytes),
+    /// It is accepted and changes no state, only what the host will do: the fact is recorded, and its sender alone hears it.
+    Noted { fact: Fact, sent: Bytes },
     Record {
         entries: Vec<Entry>,
         effects: Vec<Effect>,
@@ -199,6 +204,7 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
     }
     match &action.decoded {
         StateAction::ChatTurnStarted(_)
+        | StateAction::ChatTurnResume(_)
         | StateAction::ChatPendingMessageSet(_)
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
@@ -213,6 +219,7 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatTurnStarted(started) => turn_started::decide(view, &started, &action),
         StateAction::ChatTruncated(cut) => truncated::decide(view, &cut, action),
         StateAction::ChatTurnCancelled(cancel) => turn_cancelled::decide(view, &cancel, &action),
+        StateAction::ChatTurnResume(resume) => turn_resume::decide(view, &resume, &action),
         StateAction::ChatToolCallConfirmed(decision) => tools::confirmed(view, decision, action),
         StateAction::ChatToolCallResultConfirmed(decision) => tools::result_confirmed(view, &decision, action),
         StateAction::ChatToolCallComplete(done) => tools::complete(view, done, action),
@@ -228,7 +235,6 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
         StateAction::ChatWorkingDirectorySet(set) => directories::set(view, &set.directory, action),
         StateAction::ChatWorkingDirectoryRemoved(removed) => directories::removed(view, &removed.directory, action),
-        StateAction::ChatTurnResume(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
     }
 }
