@@ -142,6 +142,11 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// How deep workers that agents spawn may be nested.
+    #[serde(with = "kinds::count")]
+    pub max_worker_depth: usize,
+    #[serde(with = "kinds::count")]
+    pub max_workers_in_turn: usize,
     /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
     #[serde(with = "kinds::count")]
     pub max_turn_processes: usize,
@@ -269,6 +274,8 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
             max_turn_processes: 2,
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,

@@ -8,6 +8,10 @@
 //!
 //! The shape follows what real agents do on the wire: an ask may name a tool call that nothing announced, updates arrive
 //! outside any turn, and tool calls are left unfinished.
+//!
+//! A process also speaks for the workers that it spawns, each under the id that it gave it: what one says, and what it is
+//! told, is wrapped in `OfWorker`. Workers of workers are named by their own id, wherever they hang; wrapping them in each
+//! other is taken too, and the innermost id counts. A worker has one turn; the turn ids in what it says are not read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,6 +46,9 @@ pub struct AgentExtras {
     pub resume: bool,
     /// Takes images.
     pub images: bool,
+    /// Stops one worker without stopping the turn that spawned it.
+    #[serde(rename = "stopsWorkers")]
+    pub stops_workers: bool,
 }
 
 /// One configured agent.
@@ -177,6 +184,15 @@ pub enum AgentInput {
     Configured { config: JsonObject },
     /// How a call of a client's tool ended: with what the client answered, or as failed.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
+    /// The answer to [`AgentEvent::WorkerStarted`]: the worker's chat is there, and what it says is read.
+    WorkerOpened { worker: String, chat: Channel },
+    /// The other one: a limit is met. What the worker says goes nowhere.
+    WorkerRefused { worker: String, problem: String },
+    /// Something for a worker: a decision or an answer to what it asked, a stop of its background work, or, where the
+    /// extras say `stops_workers`, that it is over. Its tool call ends as failed then, and the turn goes on.
+    OfWorker { worker: String, input: Box<AgentInput> },
+    /// Stop this background work. It is listed until [`AgentEvent::BackgroundWorkDone`] says that it is over.
+    StopBackgroundWork { id: String },
     /// End. Waits for nothing.
     Close,
 }
@@ -192,6 +208,18 @@ pub struct Prompt {
     pub blocks: Vec<PromptBlock>,
     /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
     pub attempt: u32,
+    /// What is asked for.
+    pub kind: PromptKind,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptKind {
+    /// An answer to the message.
+    #[default]
+    Message,
+    /// A smaller context; only for agents whose extras say `compact`. The message is the host's own, in words.
+    Compact,
 }
 
 /// What somebody decided about a tool call.
@@ -282,10 +310,28 @@ pub enum AgentEvent {
         turn_id: String,
         request: ChatInputRequest,
     },
-    /// A notice in the answer, such as a compaction.
+    /// A notice in the answer.
     Notice {
         turn_id: String,
         text: String,
+    },
+    /// The agent made its context smaller: how many tokens it held before and after, where it says so. The conversation
+    /// stays as it is.
+    Compacted {
+        turn_id: String,
+        before: Option<u64>,
+        after: Option<u64>,
+    },
+    /// A tool call spawned a worker, which gets a chat of its own. A call that nothing announced is begun first.
+    WorkerStarted {
+        turn_id: String,
+        tool_call_id: String,
+        worker: WorkerStart,
+    },
+    /// What a worker says.
+    OfWorker {
+        worker: String,
+        event: Box<AgentEvent>,
     },
     Usage {
         turn_id: String,
@@ -295,7 +341,7 @@ pub enum AgentEvent {
     Activity {
         text: Option<String>,
     },
-    /// Work that goes on past the turn.
+    /// Work that goes on past the turn. The host says when it started where the agent leaves that empty.
     BackgroundWork {
         work: BackgroundWork,
     },
@@ -338,6 +384,57 @@ pub enum AgentEvent {
     Gone {
         problem: String,
     },
+}
+
+impl AgentEvent {
+    /// The turn that the event belongs to, for those that belong to one.
+    pub fn turn_mut(&mut self) -> Option<&mut String> {
+        match self {
+            AgentEvent::Text { turn_id, .. }
+            | AgentEvent::Reasoning { turn_id, .. }
+            | AgentEvent::ToolStarted { turn_id, .. }
+            | AgentEvent::ToolRunning { turn_id, .. }
+            | AgentEvent::ToolAsked { turn_id, .. }
+            | AgentEvent::ToolAskSettled { turn_id, .. }
+            | AgentEvent::ToolContent { turn_id, .. }
+            | AgentEvent::ToolDone { turn_id, .. }
+            | AgentEvent::Asked { turn_id, .. }
+            | AgentEvent::Notice { turn_id, .. }
+            | AgentEvent::Compacted { turn_id, .. }
+            | AgentEvent::WorkerStarted { turn_id, .. }
+            | AgentEvent::Usage { turn_id, .. }
+            | AgentEvent::RewindPoint { turn_id, .. }
+            | AgentEvent::ClientTool { turn_id, .. }
+            | AgentEvent::Visual { turn_id, .. }
+            | AgentEvent::TakesSteering { turn_id }
+            | AgentEvent::SteeringTaken { turn_id, .. }
+            | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
+            AgentEvent::Conversation { .. }
+            | AgentEvent::OfWorker { .. }
+            | AgentEvent::Activity { .. }
+            | AgentEvent::BackgroundWork { .. }
+            | AgentEvent::BackgroundWorkDone { .. }
+            | AgentEvent::Remember { .. }
+            | AgentEvent::Gone { .. } => None,
+        }
+    }
+}
+
+/// A worker that a tool call spawned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStart {
+    /// The agent's own name for it among the workers of the process, such as the id of the call.
+    pub id: String,
+    /// What its chat is called; blank for a name from the prompt.
+    pub title: String,
+    /// The agent's name for its kind of worker.
+    pub agent_name: Option<String>,
+    /// What it is for, in words.
+    pub description: Option<String>,
+    /// What it was asked.
+    pub prompt: String,
+    /// The turn does not wait for it.
+    pub background: bool,
 }
 
 /// A question about a tool call.

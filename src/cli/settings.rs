@@ -30,6 +30,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
+        max_worker_depth: config.max_worker_depth,
+        max_workers_in_turn: config.max_workers_in_turn,
         max_turn_processes: config.max_turn_processes,
         overload_retries: config.overload_retries.clone(),
         limit_resumes: config.limit_resumes,

@@ -32,7 +32,8 @@ pub enum Table {
     Dispatched = b'D',
     /// Client id → what is remembered of a client (JSON).
     Client = b'U',
-    /// Chat → how often the turn that runs in it was taken up (`u32`; empty: never). What a start after a crash has to look at.
+    /// Chat → how often the turn that runs in it was taken up (`u32`; empty: never, or only background work runs). What a
+    /// start after a crash has to look at.
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',

@@ -22,6 +22,7 @@ pub mod transcript;
 pub mod turns;
 pub mod verify;
 pub mod visual;
+pub mod workers;
 
 use crate::events::LogFault;
 

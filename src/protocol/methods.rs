@@ -53,10 +53,13 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceMkdir", Handler::Request(resources::make_directory)),
     ("resourceRequest", Handler::Request(resources::request)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    (extensions::SEND_NOW, Handler::Request(extensions::send_now)),
     ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
     ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
     ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::COMPACT, Handler::Request(extensions::compact)),
+    (extensions::STOP_BACKGROUND_WORK, Handler::Request(extensions::stop_background_work)),
     (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),

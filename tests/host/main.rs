@@ -7,12 +7,14 @@ mod actors;
 mod approvals;
 mod attached_chats;
 mod attachments;
+mod background;
 mod batches;
 mod cases;
 mod chats;
 mod client_tools;
 #[path = "../command/mod.rs"]
 mod command;
+mod compaction;
 mod completions;
 mod conversation;
 #[path = "../support/crash/mod.rs"]
@@ -39,6 +41,7 @@ mod resources;
 mod rewinds;
 mod roles;
 mod samples;
+mod send_now;
 mod sessions;
 mod slow;
 mod steering;
@@ -49,3 +52,4 @@ mod verify;
 mod visuals;
 mod vscode;
 mod windows;
+mod workers;

@@ -9,7 +9,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{
     ChatInputResponseKind, ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolCallResult,
-    ToolCallState,
+    ToolCallState, ToolResultContent,
 };
 use serde_json::json;
 
@@ -42,8 +42,12 @@ fn of_call(turn_id: &str, call: &ToolCallState) -> Vec<StateAction> {
             vec![ready(&turn_id, &tool_call_id, &call.display_name), skipped(turn_id, tool_call_id)]
         }
         ToolCallState::PendingConfirmation(_) => vec![skipped(turn_id, tool_call_id)],
-        ToolCallState::Running(call) => vec![failed(turn_id, tool_call_id, &call.display_name)],
-        ToolCallState::AuthRequired(call) => vec![failed(turn_id, tool_call_id, &call.display_name)],
+        ToolCallState::Running(call) => {
+            vec![failed(turn_id, tool_call_id, &call.display_name, call.content.clone())]
+        }
+        ToolCallState::AuthRequired(call) => {
+            vec![failed(turn_id, tool_call_id, &call.display_name, call.content.clone())]
+        }
         ToolCallState::PendingResultConfirmation(_) => {
             let (meta, approved) = (None, false);
             let denied = ChatToolCallResultConfirmedAction { turn_id, tool_call_id, meta, approved };
@@ -86,7 +90,8 @@ fn skipped(turn_id: String, tool_call_id: String) -> StateAction {
     })
 }
 
-fn failed(turn_id: String, tool_call_id: String, name: &str) -> StateAction {
+/// A failed call keeps what it showed: the links to its workers too.
+fn failed(turn_id: String, tool_call_id: String, name: &str, content: Option<Vec<ToolResultContent>>) -> StateAction {
     StateAction::ChatToolCallComplete(ChatToolCallCompleteAction {
         turn_id,
         tool_call_id,
@@ -94,7 +99,7 @@ fn failed(turn_id: String, tool_call_id: String, name: &str) -> StateAction {
         result: ToolCallResult {
             success: false,
             past_tense_message: format!("{name} was interrupted").into(),
-            content: None,
+            content,
             structured_content: None,
             error: Some(json!({ "message": "the call was interrupted: what it did is not known" })),
         },

@@ -28,6 +28,9 @@ pub struct HostSettings {
     pub max_queued_messages: usize,
     pub max_chats_in_session: usize,
     pub max_parts_in_turn: usize,
+    /// Workers within workers.
+    pub max_worker_depth: usize,
+    pub max_workers_in_turn: usize,
     /// Processes that a turn is handed to one after the other, before it ends as cancelled when it is interrupted again.
     pub max_turn_processes: usize,
     /// When a turn that was stopped by an overloaded model is taken up, counted by how many ended at a limit in a row.
@@ -78,6 +81,8 @@ impl Default for HostSettings {
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
             max_turn_processes: 2,
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,

@@ -22,7 +22,7 @@ use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost,
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
-use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
+use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
@@ -184,7 +184,7 @@ impl SessionActor {
     pub(super) fn dispose_chat(&mut self, core: &Core, caller: &Caller, uri: &Channel, reply: Reply) {
         let place = core.borrow().fold.state.chats.iter().position(|chat| chat.resource == uri.as_str());
         let Some(place) = place else { return refuse(&core.borrow(), no_such_chat(uri), reply) };
-        if core.borrow().fold.state.chats.len() == 1 {
+        if is_last(&core.borrow(), uri) {
             let refusal = invalid("last-chat", "the last chat of a session is not disposed: dispose the session");
             return refuse(&core.borrow(), refusal, reply);
         }
@@ -200,6 +200,8 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                // Its process goes with it: nobody speaks for its workers any more. They stay listed.
+                recording.end_workers(&mut cell.borrow_mut(), Ends::All);
                 recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
@@ -386,6 +388,15 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     let fit = |chat: &&ahp_types::state::ChatSummary| role::is_peoples(chat);
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// Whether a session without this chat would have none that people write in.
+fn is_last(core: &SessionCore, uri: &Channel) -> bool {
+    let state = &core.fold.state;
+    let is_worker = |chat: &&ahp_types::state::ChatSummary| matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
+    let others = state.chats.iter().filter(|chat| chat.resource != uri.as_str());
+    !state.chats.iter().any(|chat| chat.resource == uri.as_str() && is_worker(&chat))
+        && others.filter(|chat| !is_worker(chat)).count() == 0
 }
 
 /// The canvases of a chat, which go with it.

@@ -138,6 +138,7 @@ impl Drop for SessionActor {
         if std::thread::panicking() {
             if let Some(core) = self.core.as_ref().and_then(|core| core.try_borrow().ok()) {
                 core.lane.close("the session's actor panicked");
+                core.started.iter().for_each(|(_, chat)| chat.do_send(ChatMessage::Abandon));
             }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
@@ -159,6 +160,7 @@ impl Handler<SessionMessage> for SessionActor {
 
 impl SessionActor {
     fn serve(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
+        self.take_up_started();
         match message {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
@@ -295,6 +297,13 @@ fn tell_then(
 }
 
 impl SessionActor {
+    /// Takes up the actors of workers' chats that other chats have started: no chat has two.
+    fn take_up_started(&mut self) {
+        if let Some(core) = &self.core {
+            self.chats.extend(core.borrow_mut().started.drain(..));
+        }
+    }
+
     /// The actor of a chat that is in the catalogue, woken where it sleeps.
     fn chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
         let listed = core.borrow().fold.state.chats.iter().any(|entry| entry.resource == chat.as_str());

@@ -7,6 +7,7 @@
 //! nothing else, so that a test can foretell it.
 
 mod asks;
+mod background;
 mod commands;
 mod history;
 mod rules;
@@ -14,6 +15,7 @@ mod run;
 pub mod script;
 mod settings;
 mod turn;
+mod workers;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
@@ -32,7 +34,8 @@ const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true
 const DIRECTORIES: MultipleWorkingDirectoriesCapability =
     MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras =
+    AgentExtras { steering: true, rewind: true, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

@@ -10,7 +10,10 @@ use std::time::Duration;
 use crate::actors::agent::LimitKind;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 3] = ["compact", "background", "subagent"];
+pub const LATER: &[&str] = &[];
+
+/// What separates the steps of a worker.
+const BETWEEN_STEPS: &str = " ;; ";
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,18 @@ pub enum Step {
         output: i64,
     },
     Notice(String),
+    /// Announce that the context was compacted; without numbers, the agent does not say.
+    Compact {
+        before: Option<u64>,
+        after: Option<u64>,
+    },
+    /// Work that goes on past the turn.
+    Background {
+        label: String,
+        pause: Duration,
+    },
+    /// Spawn a worker with this message, and wait for it.
+    Subagent(String),
     /// What the chat is doing; `None` clears it.
     Activity(Option<String>),
     Fail {
@@ -76,6 +91,22 @@ pub fn parse(message: &str) -> Vec<Step> {
         return vec![plain("")];
     }
     message.lines().map(step).collect()
+}
+
+/// The steps of a worker's message, which is one line: they are separated by ` ;; `, and a worker in it takes the rest.
+pub fn parse_line(line: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = Some(line);
+    while let Some(line) = rest {
+        let spawns = line.strip_prefix("/subagent").is_some_and(|behind| behind.starts_with(char::is_whitespace));
+        let (own, others) = match line.split_once(BETWEEN_STEPS) {
+            Some((own, others)) if !spawns => (own, Some(others)),
+            _ => (line, None),
+        };
+        steps.extend(parse(own));
+        rest = others;
+    }
+    steps
 }
 
 /// The pieces that a text is streamed in: each word followed by its space, the last one too.
@@ -120,6 +151,9 @@ fn step(line: &str) -> Step {
         "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
         "notice" => text(rest).map(Step::Notice),
+        "compact" => compact(rest),
+        "background" => background(rest),
+        "subagent" => text(rest).map(Step::Subagent),
         "activity" => Ok(Step::Activity(text(rest).ok())),
         "fail" => text(rest).map(|text| Step::Fail { text, resumable: false }),
         "fail-resumable" => text(rest).map(|text| Step::Fail { text, resumable: true }),
@@ -218,6 +252,22 @@ fn usage(rest: &str) -> Parsed<Step> {
     let (input, output) = first_word(rest);
     let tokens = |word: &str| word.trim().parse::<u32>().map(i64::from).map_err(|_| "two numbers");
     Ok(Step::Usage { input: tokens(input)?, output: tokens(output)? })
+}
+
+fn compact(rest: &str) -> Parsed<Step> {
+    if rest.is_empty() {
+        return Ok(Step::Compact { before: None, after: None });
+    }
+    let (before, after) = first_word(rest);
+    let tokens = |word: &str| word.trim().parse::<u32>().map(|n| Some(u64::from(n))).map_err(|_| "two numbers");
+    Ok(Step::Compact { before: tokens(before)?, after: tokens(after)? })
+}
+
+fn background(rest: &str) -> Parsed<Step> {
+    let needs = "a label and a number of milliseconds";
+    let (label, pause) = rest.trim_end().rsplit_once(char::is_whitespace).ok_or(needs)?;
+    let pause = millis(pause).map_err(|_| needs)?;
+    Ok(Step::Background { label: label.trim_end().to_owned(), pause })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::DemoAgent;
 use crate::actors::agent::{
     Agent, AgentEvent, AgentInput, AgentProcess, Conversation, EVENTS_AHEAD, Ending, Exchange, ProcessStart, Prompt,
-    PromptBlock, ToolDecision,
+    PromptBlock, PromptKind, ToolDecision,
 };
 use crate::clock::Clock;
 use crate::events::Channel;
@@ -228,7 +228,7 @@ fn message(text: &str) -> Message {
 
 fn prompt(turn_id: &str, text: &str, attempt: u32) -> Prompt {
     let blocks = vec![PromptBlock::Text { text: text.to_owned() }];
-    Prompt { turn_id: turn_id.to_owned(), message: message(text), blocks, attempt }
+    Prompt { turn_id: turn_id.to_owned(), message: message(text), blocks, attempt, kind: PromptKind::Message }
 }
 
 fn said(events: &[AgentEvent]) -> String {

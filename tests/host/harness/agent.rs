@@ -11,6 +11,8 @@ use scrollback::actors::agent::{
 };
 use scrollback::agents;
 
+use super::eventually;
+
 /// Stands in the place of the demo. Cheap to clone.
 #[derive(Clone)]
 pub struct RecordingAgent {
@@ -46,6 +48,18 @@ impl RecordingAgent {
     pub fn named(name: &'static str) -> Self {
         let demo = agents::built_in();
         Self { extras: demo.extras(), demo, name, heard: Arc::default(), gate: Arc::default() }
+    }
+
+    /// What its processes were told, picked.
+    pub fn inputs<T>(&self, pick: impl Fn(&AgentInput) -> Option<T>) -> Vec<T> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.inputs.iter().filter_map(pick).collect()
+    }
+
+    /// Waits until its processes were told what `holds` looks for.
+    pub async fn until(&self, holds: impl Fn(&[AgentInput]) -> bool) {
+        let heard = || holds(&self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs);
+        eventually("the agent is told", heard).await;
     }
 
     /// The same, able to do this.
@@ -93,7 +107,7 @@ impl RecordingAgent {
     }
 
     /// All that its processes were told.
-    pub fn inputs(&self) -> Vec<AgentInput> {
+    pub fn told(&self) -> Vec<AgentInput> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
     }
 

@@ -37,6 +37,8 @@ pub enum Deed {
     Start,
     Cancel,
     Queue,
+    Steer,
+    TakeBackSteering,
     Edit,
     TakeBack,
     Reorder,
@@ -70,6 +72,8 @@ const DEEDS: &[(u64, Deed)] = &[
     (5, Deed::Start),
     (2, Deed::Cancel),
     (3, Deed::Queue),
+    (1, Deed::Steer),
+    (1, Deed::TakeBackSteering),
     (1, Deed::Edit),
     (1, Deed::TakeBack),
     (1, Deed::Reorder),
@@ -116,7 +120,7 @@ impl Deed {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 18] = [
+const SCRIPTS: &[&str] = &[
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -133,7 +137,9 @@ const SCRIPTS: [&str; 18] = [
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
     "/visual A-page <p>hi</p>\n/say shown",
-    "/words 5 1\n/await-steering\n/say steered\n/await-steering",
+    "/subagent /words 9 1 ;; /subagent /ask-tool deep down ;; /fail never\nback",
+    "/subagent /say left behind ;; /background watch 20 ;; /words 20 2\n/fail in vain",
+    "/words 5 1\n/await-steering\n/words 3\n/await-steering",
     "",
 ];
 
@@ -217,6 +223,8 @@ impl Walk {
         match deed {
             Deed::Start => self.start(who, &chat, choice.b).await,
             Deed::Cancel => self.cancel(who, &chat).await,
+            Deed::Steer => self.steer(who, &chat, choice.b).await,
+            Deed::TakeBackSteering => self.take_back_steering(who, &chat).await,
             Deed::Queue => self.queue(who, &chat, choice.b).await,
             Deed::Edit => self.edit(who, &chat, choice.b).await,
             Deed::TakeBack => self.take_back(who, &chat, choice.b).await,
@@ -276,6 +284,29 @@ impl Walk {
         let text = SCRIPTS[(script % SCRIPTS.len() as u64) as usize];
         let action = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message(text) });
         self.dispatch(who, chat, action).await;
+    }
+
+    async fn steer(&mut self, who: usize, chat: &str, which: u64) {
+        let id = match which % 3 {
+            // One that waits already is edited, or moved.
+            0 => self.steering(who, chat),
+            1 if which.is_multiple_of(2) => self.one_queued(who, chat, which),
+            _ => self.name("s"),
+        };
+        let text = self.name("steer ");
+        let action =
+            json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message(&text) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn take_back_steering(&mut self, who: usize, chat: &str) {
+        let id = self.steering(who, chat);
+        self.dispatch(who, chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id })).await;
+    }
+
+    fn steering(&self, who: usize, chat: &str) -> String {
+        let slot = self.mirrors[who].chat(chat).and_then(|chat| chat.steering_message.as_ref());
+        slot.map_or_else(|| "s0".into(), |message| message.id.clone())
     }
 
     fn queued(&self, who: usize, chat: &str) -> Vec<PendingMessage> {

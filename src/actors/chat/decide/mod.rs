@@ -21,7 +21,7 @@ use ahp_types::state::{
 };
 use bytes::Bytes;
 
-use crate::actors::agent::ToolDecision;
+use crate::actors::agent::{AgentInput, ToolDecision};
 use crate::actors::attaching::Attached;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
@@ -72,6 +72,12 @@ pub enum Entry {
     ClientFact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
+    /// The workers in the background end, as cancelled.
+    EndBackground,
+    /// All workers end, as cancelled: their process does.
+    EndWorkers,
+    /// This worker ends, as cancelled.
+    EndWorker(String),
     /// A visual of the chat, with its canvas.
     Published(Box<Published>),
     /// Canvases of the chat are gone.
@@ -89,6 +95,8 @@ pub enum Effect {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// Somebody answered a question.
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// Something for the agent, as it is.
+    Tell(Box<AgentInput>),
     /// The agent's process ends: the next message starts it where it is to go on from.
     EndProcess,
     /// A steering message for the turn.
@@ -209,9 +217,9 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatTruncated(_)
         | StateAction::ChatWorkingDirectorySet(_)
         | StateAction::ChatWorkingDirectoryRemoved(_)
-        | StateAction::ChatTruncated(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
     }

@@ -1,7 +1,8 @@
 //! `chat/turnCancelled`: somebody stops the running turn.
 //!
-//! The turn is over at once, whatever its agent does: late output goes nowhere. A queue with messages pauses. A turn that
-//! ended at a limit, and that the host is to take up, is not taken up any more.
+//! The turn is over at once, whatever its agent does: late output goes nowhere. A queue with messages pauses. The workers
+//! that the turn waits for end with it; those in the background only where the client asks for it. A turn that ended at a
+//! limit, and that the host is to take up, is not taken up any more.
 
 use ahp_types::actions::{ChatTurnCancelledAction, StateAction};
 
@@ -10,6 +11,13 @@ use crate::actors::chat::ending;
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
+
+/// The key of the action's `_meta` that asks for the end of the workers in the background too.
+const SUBAGENTS: &str = "scrollback.subagents";
+
+fn stops_background(cancel: &ChatTurnCancelledAction) -> bool {
+    cancel.meta.as_ref().and_then(|meta| meta.get(SUBAGENTS)).and_then(serde_json::Value::as_bool) == Some(true)
+}
 
 /// Decides. The duration is the host's, not the client's.
 pub fn decide(view: &View<'_>, cancel: &ChatTurnCancelledAction, action: &Action) -> Result<Verdict, Rejection> {
@@ -26,6 +34,9 @@ pub fn decide(view: &View<'_>, cancel: &ChatTurnCancelledAction, action: &Action
     debug_assert!(matches!(action.decoded, StateAction::ChatTurnCancelled(_)));
     let (after, _) = ending::after(view.core, view.cell, false, view.at);
     let mut entries = vec![Entry::Client(action)];
+    if stops_background(cancel) {
+        entries.push(Entry::EndBackground);
+    }
     entries.extend(after);
     let effects = vec![Effect::Cancel { turn_id: cancel.turn_id.clone() }];
     Ok(Verdict::Record { entries, effects, ends_turn: true })
