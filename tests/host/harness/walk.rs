@@ -55,7 +55,6 @@ pub enum Deed {
     ActiveClient,
     Listen,
     Compare,
-    Steer,
     Rewind,
     Clear,
     Fork,
@@ -65,6 +64,7 @@ pub enum Deed {
     Attach,
     Visual,
     Resume,
+    SendNow,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -72,7 +72,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (5, Deed::Start),
     (2, Deed::Cancel),
     (3, Deed::Queue),
-    (1, Deed::Steer),
+    (2, Deed::Steer),
     (1, Deed::TakeBackSteering),
     (1, Deed::Edit),
     (1, Deed::TakeBack),
@@ -90,7 +90,6 @@ const DEEDS: &[(u64, Deed)] = &[
     (1, Deed::ActiveClient),
     (1, Deed::Listen),
     (1, Deed::Compare),
-    (2, Deed::Steer),
     (2, Deed::Rewind),
     (1, Deed::Clear),
     (2, Deed::Fork),
@@ -100,6 +99,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (2, Deed::Attach),
     (1, Deed::Visual),
     (2, Deed::Resume),
+    (1, Deed::SendNow),
 ];
 
 impl Deed {
@@ -242,7 +242,6 @@ impl Walk {
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
             Deed::Listen => self.mirrors[who].sync().await,
             Deed::Compare => self.compare(who, choice).await,
-            Deed::Steer => self.steer(who, &chat, choice).await,
             Deed::Rewind => self.rewind(who, &chat, choice.b).await,
             Deed::Clear => self.clear(who, &chat, choice.b).await,
             Deed::Fork => self.fork(who, &chat, choice.b).await,
@@ -252,6 +251,7 @@ impl Walk {
             Deed::Attach => self.attach(who, &chat, choice).await,
             Deed::Visual => self.visual(who, &chat, choice.b).await,
             Deed::Resume => self.resume(who, &chat).await,
+            Deed::SendNow => self.send_now(who, &chat, choice.b).await,
         }
     }
 
@@ -363,26 +363,6 @@ impl Walk {
         self.dispatch(who, channel, action).await;
     }
 
-    /// A message into the running turn; sometimes one that is queued is moved there, or the slot is edited or emptied.
-    async fn steer(&mut self, who: usize, chat: &str, choice: Choice) {
-        let slot = self.mirrors[who].chat(chat).and_then(|chat| chat.steering_message.as_ref());
-        let slot = slot.map(|message| message.id.clone());
-        let id = match (choice.b % 4, slot) {
-            (0, Some(id)) => {
-                let action = json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id });
-                self.dispatch(who, chat, action).await;
-                return;
-            }
-            (1, Some(id)) => id,
-            (2, _) => self.one_queued(who, chat, choice.b / 4),
-            _ => self.name("q"),
-        };
-        let text = self.name("to the left ");
-        let action =
-            json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message(&text) });
-        self.dispatch(who, chat, action).await;
-    }
-
     /// The ids of a chat's turns, as far as the client knows: those that ended, and the one that runs.
     fn turns(&self, who: usize, chat: &str) -> Vec<String> {
         let chat = self.mirrors[who].chat(chat);
@@ -396,6 +376,11 @@ impl Walk {
         let turns = self.turns(who, chat);
         let at = which % (turns.len() as u64 + 1);
         turns.get(at as usize).cloned().unwrap_or_else(|| "never".into())
+    }
+
+    async fn send_now(&mut self, who: usize, chat: &str, which: u64) {
+        let id = self.one_queued(who, chat, which);
+        self.ask(who, "x-scrollback/sendNow", json!({ "channel": chat, "id": id })).await;
     }
 
     /// Takes up the last turn, which may have failed for good, or well.
