@@ -165,7 +165,8 @@ pub enum AgentInput {
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
     /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
     /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
-    Steer { turn_id: String, id: String, message: Message },
+    /// `blocks` is the message with its attachments resolved, as in a [`Prompt`].
+    Steer { turn_id: String, id: String, message: Message, blocks: Vec<PromptBlock> },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
     /// What a client's tool answered.

@@ -44,6 +44,9 @@ pub enum Fact {
     /// Where the agent can go back to: the end of this turn, in its own words.
     #[serde(rename = "host/rewindPoint")]
     RewindPoint { turn_id: String, point: String },
+    /// What the agent is given for the chats that a message attaches, as they were when it was accepted.
+    #[serde(rename = "host/chatsAttached")]
+    ChatsAttached { to: MessageOf, chats: Vec<ChatText> },
     /// A steering message was handed to the agent of the running turn: it has left its slot.
     #[serde(rename = "host/steeringHanded")]
     SteeringHanded { id: String, message: Box<Message> },
@@ -56,6 +59,24 @@ pub enum Fact {
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },
+}
+
+/// Which message of a chat is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MessageOf {
+    /// That of the turn with this id.
+    Turn(String),
+    /// The one that waits under this id.
+    Pending(String),
+}
+
+/// The text that stands for an attached chat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatText {
+    /// The attachment's place in its message, from 0.
+    pub index: usize,
+    pub text: String,
 }
 
 impl Fact {

@@ -13,6 +13,7 @@ use ahp_types::actions::{
 use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
+use super::attaching::of_first_message;
 use super::create::new_chat;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
@@ -22,7 +23,6 @@ use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
-use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
 use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
@@ -70,14 +70,7 @@ impl SessionActor {
         };
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
-            Err(problem) => {
-                let kind = match problem.code {
-                    Code::LimitExceeded => RefusalKind::Unavailable,
-                    _ => RefusalKind::InvalidParams,
-                };
-                let refusal = Refusal::new(kind, problem.code.word(), format!("initialMessage: {}", problem.detail));
-                return refuse(&core.borrow(), refusal, reply);
-            }
+            Err(problem) => return refuse(&core.borrow(), of_first_message(&problem), reply),
         };
         let id = match self.shared.registry.reserve(uri.as_str(), ChannelKind::Chat, Some(self.id)) {
             Ok(Some(id)) => id,
@@ -115,7 +108,8 @@ impl SessionActor {
             recording.finish(None);
         }
         let principal = Arc::clone(&caller.principal);
-        let first = message.map(|message| ChatMessage::Begin { message, principal });
+        let attached = command.attached;
+        let first = message.map(|message| ChatMessage::Begin { message, principal, attached });
         self.answer_created(core, uri, first, reply, ctx);
     }
 
@@ -142,7 +136,7 @@ impl SessionActor {
         }
     }
 
-    fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
+    pub(super) fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
         let state = &core.fold.state;
         if state.lifecycle != SessionLifecycle::Ready {
             return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
