@@ -29,6 +29,9 @@ pub struct Config {
     /// Where the host listens.
     #[serde(with = "kinds::address")]
     pub listen: SocketAddr,
+    /// The URL that others reach the host under, where that is not the address it listens at.
+    #[serde(with = "kinds::optional_text")]
+    pub public_url: Option<String>,
     /// The data directory.
     #[serde(with = "kinds::path")]
     pub data: PathBuf,
@@ -151,6 +154,11 @@ pub struct Config {
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
+    /// Bytes of a visual's page as it is stored.
+    #[serde(with = "kinds::size")]
+    pub max_visual: usize,
+    #[serde(with = "kinds::count")]
+    pub max_visuals_in_chat: usize,
     /// Bytes of a replay in one answer; beyond it snapshots are sent.
     #[serde(with = "kinds::size")]
     pub replay_limit: usize,
@@ -203,6 +211,7 @@ impl Config {
         let home = environment.home();
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            public_url: None,
             data: PathBuf::from("./scrollback-data"),
             token_file: None,
             durability: DurabilityWord::Commit,
@@ -245,6 +254,8 @@ impl Config {
             max_inline_text: 64 * KIB,
             max_chat_excerpt: 1_000,
             max_chat_in_flight: 256 * KIB,
+            max_visual: 16 * MIB,
+            max_visuals_in_chat: 500,
             replay_limit: 8 * MIB,
             max_completions: 50,
             completion_time: Duration::from_millis(200),
@@ -267,6 +278,9 @@ impl Config {
         }
         if late(self.closed_chats) {
             return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
+        }
+        if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
+            return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
@@ -295,6 +309,13 @@ impl Config {
             || format!("default_directory {} is in none of them: set both keys", self.default_directory.display());
         (!inside).then(|| ("allowed_directories", text()))
     }
+}
+
+/// An absolute URL that paths can be put behind.
+fn is_base_url(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '<' | '>' | '\\');
+    !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(odd)
 }
 
 /// A level, or a target with its level. A bare target would be taken for one that shows everything.

@@ -22,6 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::visuals::NewVisual;
 use crate::events::Channel;
 
 /// How many events a process may be ahead of its chat.
@@ -163,6 +164,8 @@ pub enum AgentInput {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// The answer to [`AgentEvent::Asked`].
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// What became of [`AgentEvent::Visual`]: its id, or why it is refused and what to change.
+    VisualPublished { request_id: String, outcome: Result<String, String> },
     /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
     /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
     /// `blocks` is the message with its attachments resolved, as in a [`Prompt`].
@@ -306,6 +309,12 @@ pub enum AgentEvent {
     RewindPoint {
         turn_id: String,
         point: String,
+    },
+    /// A page for people to look at. Answered with [`AgentInput::VisualPublished`].
+    Visual {
+        turn_id: String,
+        request_id: String,
+        visual: Box<NewVisual>,
     },
     /// The turn ended.
     Ended {

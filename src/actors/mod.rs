@@ -22,4 +22,5 @@ pub mod root;
 pub mod router;
 pub mod session;
 pub mod shared;
+pub mod visuals;
 pub mod writer;

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::session::{Boot, MAILBOX, SessionActor, SessionMessage};
 use super::shared::Shared;
+use super::visuals;
 use crate::events::rows::{ChannelKind, ChannelRow, channel_key};
 use crate::events::{Channel, ChannelId, Table};
 use crate::projections::FoldFault;
@@ -128,6 +129,9 @@ impl Registry {
             }));
         }
         if let Some(row) = self.row(&shared, uri)? {
+            if row.kind == ChannelKind::Canvas {
+                return self.resolve_canvas(&shared, uri);
+            }
             let Some(listing) = self.listing(&shared, ChannelId(row.session))? else { return Ok(None) };
             let open = match row.kind {
                 ChannelKind::Chat => listing.chats.iter().any(|chat| chat == uri),
@@ -142,6 +146,14 @@ impl Registry {
             }
         }
         self.resolve_synonym(&shared, uri)
+    }
+
+    /// A canvas is there while its chat is, wherever that was moved to.
+    fn resolve_canvas(&self, shared: &Shared, uri: &str) -> Result<Option<Resolved>, FoldFault> {
+        let Some((id, chat)) = visuals::chat_of_canvas(shared, &Channel::from(uri))? else { return Ok(None) };
+        let found = self.resolve(chat.as_str())?.filter(|found| found.channel == chat);
+        let of = |chat: Resolved| Resolved { channel: Channel::from(uri), id, kind: ChannelKind::Canvas, ..chat };
+        Ok(found.map(of))
     }
 
     /// The session of a chat, open or closed, by its own name or a synonym; `None` where it is disposed.

@@ -11,10 +11,11 @@ use super::host::HostSettings;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
+use super::visuals::Links;
 use super::writer::LogWriter;
 use crate::attachments::Attachments;
 use crate::clock::Clock;
-use crate::events::Store;
+use crate::events::{ServerSeq, Store};
 use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
@@ -30,6 +31,10 @@ pub struct Shared {
     pub clock: Clock,
     pub registry: Registry,
     pub clients: Clients,
+    /// Where pages of visuals are to be had in this run.
+    pub links: Links,
+    /// The newest number of the log when this run began.
+    pub began_after: ServerSeq,
     pub root: OnceLock<Addr<RootActor>>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,

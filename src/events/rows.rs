@@ -43,6 +43,8 @@ pub enum Table {
     Point = b'P',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
+    /// Canvas that is open → the number of its chat (`u64`).
+    Canvas = b'V',
 }
 
 impl Table {
@@ -63,6 +65,7 @@ impl Table {
         Table::Attachment,
         Table::Point,
         Table::Fork,
+        Table::Canvas,
     ];
 }
 
@@ -73,6 +76,7 @@ pub enum ChannelKind {
     Root,
     Session,
     Chat,
+    Canvas,
 }
 
 /// The row of [`Table::ChannelByUri`].

@@ -4,7 +4,7 @@
 //! beside the log. So a chat's memory does not grow with its turns. A turn that ends comes out of
 //! [`ChatFold::apply`] as a row to store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::Action;
 use super::fact::{ChatText, Fact, MessageOf};
+use super::visual::Visual;
 use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
@@ -91,6 +92,9 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// What was published in it and is still there, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visuals: Vec<Visual>,
     /// What the agent is given for attached chats, by the message: of those that wait, of the running turn and of the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attached: Vec<(MessageOf, Vec<ChatText>)>,
@@ -134,6 +138,7 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            visuals: Vec::new(),
             attached: Vec::new(),
             handed: Vec::new(),
             resumed: false,
@@ -239,6 +244,12 @@ impl ChatFold {
                 self.resumed = false;
                 None
             }
+            // What the list leaves out is gone.
+            StateAction::ChatCanvasesChanged(change) => {
+                let listed: HashSet<&str> = change.canvases.iter().flatten().map(|c| c.resource.as_str()).collect();
+                self.visuals.retain(|visual| listed.contains(visual.canvas().as_str()));
+                None
+            }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
                 self.index_last_part();
                 None
@@ -260,6 +271,7 @@ impl ChatFold {
                 self.back_to = None;
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
+            Fact::VisualPublished { visual } => self.visuals.push(visual.clone()),
             Fact::ChatsAttached { to, chats } => {
                 self.attached.retain(|(known, _)| known != to);
                 self.attached.push((to.clone(), chats.clone()));

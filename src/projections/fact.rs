@@ -3,12 +3,13 @@
 //! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
 //! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
 
-use ahp_types::state::{ChatState, Message, RootState, SessionState};
+use ahp_types::state::{CanvasState, ChatState, Message, RootState, SessionState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::chat::{Branch, Forked};
+use super::visual::Visual;
 
 /// A fact of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,6 +60,15 @@ pub enum Fact {
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },
+    /// Something was published in this chat: what is known of it beside its page.
+    #[serde(rename = "host/visualPublished")]
+    VisualPublished { visual: Visual },
+    /// A canvas begins with this state, in a chat. `page` is what is served, and is stored nowhere else.
+    #[serde(rename = "host/canvasCreated")]
+    CanvasCreated { chat: String, state: Box<CanvasState>, page: String },
+    /// The canvas is gone: its page is not served any more.
+    #[serde(rename = "host/canvasClosed")]
+    CanvasClosed,
 }
 
 /// Which message of a chat is meant.

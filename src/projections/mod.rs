@@ -5,6 +5,7 @@
 //! no clock, no I/O, and an event that does not fit changes nothing.
 
 pub mod action;
+pub mod canvas;
 pub mod catalogue;
 pub mod chat;
 pub mod fact;
@@ -19,6 +20,7 @@ pub mod summary;
 pub mod transcript;
 pub mod turns;
 pub mod verify;
+pub mod visual;
 
 use crate::events::LogFault;
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use super::action::Action;
+use super::canvas::{self, CanvasFold};
 use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
 use super::replay::{self, At, Fold};
@@ -95,6 +96,7 @@ fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault>
             chat(store, channel, uri, ChannelId(row.session))?;
             checkpoints_of::<ChatFold>(store, channel, uri)
         }
+        ChannelKind::Canvas => canvas(store, channel, uri).map(|()| 0),
     }
 }
 
@@ -257,6 +259,7 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
     files.compare(store, channel)?;
+    visuals(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
 }
 
@@ -287,6 +290,37 @@ impl Files {
             }
         }
         Ok(())
+    }
+}
+
+/// What a chat lists is what was published in it, and each has its row.
+fn visuals(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let listed = at.fold.state.canvases.iter().flatten().map(|canvas| canvas.resource.as_str());
+    if !listed.eq(at.fold.visuals.iter().map(|visual| visual.canvas().to_string())) {
+        return Err(fault(Some(at.seq), format!("{uri} lists other canvases than were published in it")));
+    }
+    for visual in &at.fold.visuals {
+        let row = catalogue::channel(store, visual.canvas().as_str())?;
+        let of = row.map(|row| canvas::chat_of(store, ChannelId(row.id))).transpose()?.flatten();
+        if of != Some(chat) {
+            return Err(fault(Some(at.seq), format!("visual {} of {uri} has no row", visual.id)));
+        }
+    }
+    Ok(())
+}
+
+/// The row of a canvas against its channel: it is there while the canvas is, and names its chat.
+fn canvas(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault> {
+    let Some(at) = refold::<CanvasFold>(store, channel, |_, _| Ok(()))? else {
+        return Err(fault(None, format!("{uri} has a row and no events")));
+    };
+    let row = canvas::chat_of(store, channel)?.map(|chat| catalogue::uri(store, chat)).transpose()?.flatten();
+    let named = row.as_ref().map(|chat| chat.as_str());
+    let wanted = at.fold.is_open.then_some(at.fold.chat.as_str());
+    if named == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the row of {uri} is not what the log says")))
     }
 }
 

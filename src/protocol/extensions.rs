@@ -30,7 +30,15 @@ pub const CLEAR: &str = "x-scrollback/clear";
 pub const FORK_AT: &str = "x-scrollback/forkAt";
 
 /// The extensions that are served.
-pub const NAMES: &[&str] = &[STATE_AT, SEND_NOW, CLEAR, FORK_AT];
+pub const NAMES: &[&str] = &[
+    STATE_AT,
+    SEND_NOW,
+    CLEAR,
+    FORK_AT,
+    "x-scrollback/publishVisual",
+    "x-scrollback/listVisuals",
+    "x-scrollback/removeVisual",
+];
 
 /// Forks a chat at any turn that ever was; answers `null`.
 pub fn fork_at(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {

@@ -12,7 +12,7 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe};
+use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals};
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -53,6 +53,9 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceRequest", Handler::Request(resources::request)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
     (extensions::SEND_NOW, Handler::Request(extensions::send_now)),
+    ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
+    ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
+    ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     (extensions::CLEAR, Handler::Request(extensions::clear)),
     (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.

@@ -33,6 +33,7 @@ mod socket;
 mod subscribe;
 mod ticket;
 mod trigger;
+mod visuals;
 
 use std::any::Any;
 use std::cell::OnceCell;

@@ -152,9 +152,11 @@ impl Peer {
 
     /// The caller that this connection becomes with `client_id`, and with the newest number that it had seen where it comes
     /// back.
-    pub fn as_caller(&self, client_id: &str, resumed_from: Option<ServerSeq>) -> Caller {
+    pub fn as_caller(&self, client_id: &str, version: &str, resumed_from: Option<ServerSeq>) -> Caller {
         let (connection, principal) = (self.to.clone(), Arc::clone(&self.principal));
-        Caller { connection, client_id: Arc::from(client_id), principal, resumed_from }
+        let knows_canvases = knows_canvases(version);
+        self.connection.knows_canvases(knows_canvases);
+        Caller { connection, client_id: Arc::from(client_id), principal, knows_canvases, resumed_from }
     }
 
     /// Takes `client_id` for this connection's principal, and says what is remembered of it.
@@ -245,6 +247,11 @@ impl Peer {
         }
         Err(super::error::limit("subscriptions", format!("a connection has at most {max} subscriptions")))
     }
+}
+
+/// Whether a served version of the protocol has canvases, which came with 0.10.
+fn knows_canvases(version: &str) -> bool {
+    !version.starts_with("0.9.")
 }
 
 /// Queues the answer to a handshake with what was held back for it.

@@ -7,6 +7,7 @@ mod actors;
 mod approvals;
 mod attached_chats;
 mod attachments;
+mod batches;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -38,5 +39,7 @@ mod slow;
 mod steering;
 mod summaries;
 mod turns;
+mod verify;
+mod visuals;
 mod vscode;
 mod windows;

@@ -16,12 +16,13 @@ mod prompt;
 pub mod queue;
 pub mod said;
 mod text;
+mod visuals;
 pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
@@ -36,7 +37,9 @@ use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
 use super::shared::Shared;
+use super::visuals::VisualCommand;
 use super::writer::{Lost, Place};
+use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
@@ -60,6 +63,24 @@ pub enum ChatMessage {
         action: Result<Box<Action>, Rejection>,
     },
     Subscribe(Subscriber),
+    /// A subscription to a canvas of this chat.
+    SubscribeCanvas {
+        canvas: Channel,
+        id: ChannelId,
+        subscriber: Subscriber,
+    },
+    /// Something is asked of the chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        command: VisualCommand,
+        reply: Reply,
+    },
+    /// What became of what the agent published.
+    VisualPublished {
+        process: u64,
+        request_id: String,
+        outcome: Result<String, String>,
+    },
     FetchTurns {
         caller: Caller,
         cursor: Option<String>,
@@ -112,6 +133,8 @@ impl ChatMessage {
             self,
             ChatMessage::Dispatch { .. }
                 | ChatMessage::Subscribe(_)
+                | ChatMessage::SubscribeCanvas { .. }
+                | ChatMessage::Visual { .. }
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
@@ -133,6 +156,8 @@ pub struct ChatActor {
     open_part: Option<(text::TextKind, String)>,
     flush: Option<SpawnHandle>,
     in_flight: process::InFlight,
+    /// Bytes of pages that wait for the disk.
+    pages_in_flight: Arc<AtomicUsize>,
 }
 
 impl ChatActor {
@@ -151,6 +176,7 @@ impl ChatActor {
             open_part: None,
             flush: None,
             in_flight: process::InFlight::new(limit),
+            pages_in_flight: Arc::default(),
         }
     }
 
@@ -273,7 +299,12 @@ impl ChatActor {
         cell.touch();
         let limit =
             turns::PageLimit { turns: subscriber.turns.unwrap_or(u64::MAX), bytes: self.shared.settings.max_snapshot };
-        match replay::chat_json(&cell.fold, limit, |n| cell.turn(&self.shared, n)) {
+        let read = |n| cell.turn(&self.shared, n);
+        let json = match subscriber.caller.knows_canvases {
+            true => replay::chat_json(&cell.fold, limit, read),
+            false => replay::chat_json_without_canvases(&cell.fold, limit, read),
+        };
+        match json {
             Ok((state, oldest)) => {
                 let window = oldest.map(|oldest| Window { oldest });
                 hand_snapshot(&core, cell.channel.clone(), cell.id, state, window, subscriber);
@@ -337,6 +368,8 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.chat_fact(cell, &fact);
         }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
+        Entry::Published(published) => super::visuals::publish(recording, cell, *published),
+        Entry::CanvasesClosed(gone) => super::visuals::close(recording, cell, &gone),
     }
 }
 
@@ -384,6 +417,11 @@ impl Handler<ChatMessage> for ChatActor {
         match message {
             ChatMessage::Dispatch { client, action } => self.dispatch(client, action, ctx),
             ChatMessage::Subscribe(subscriber) => self.subscribe(subscriber),
+            ChatMessage::SubscribeCanvas { canvas, id, subscriber } => self.subscribe_canvas(canvas, id, subscriber),
+            ChatMessage::Visual { principal, command, reply } => self.visual(principal, command, reply, ctx),
+            ChatMessage::VisualPublished { process, request_id, outcome } => {
+                self.tell_published(process, request_id, outcome);
+            }
             ChatMessage::FetchTurns { caller, cursor, window, reply } => {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
@@ -413,10 +451,12 @@ impl ChatActor {
     /// What reaches a chat that was disposed meanwhile.
     fn serve_gone(&mut self, message: ChatMessage, ctx: &mut Context<Self>) {
         match message {
-            ChatMessage::Subscribe(subscriber) => {
+            ChatMessage::Subscribe(subscriber) | ChatMessage::SubscribeCanvas { subscriber, .. } => {
                 not_there(&self.core.borrow(), &subscriber.caller, subscriber.then);
             }
-            ChatMessage::FetchTurns { reply, .. } | ChatMessage::Command { reply, .. } => {
+            ChatMessage::FetchTurns { reply, .. }
+            | ChatMessage::Visual { reply, .. }
+            | ChatMessage::Command { reply, .. } => {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }

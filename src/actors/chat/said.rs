@@ -36,6 +36,7 @@ impl ChatActor {
             AgentEvent::Reasoning { turn_id, text } => self.stream(turn_id, TextKind::Reasoning, &text, ctx),
             AgentEvent::Ended { ending, .. } => self.ended(ending, ctx),
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
+            AgentEvent::Visual { request_id, visual, .. } => self.agent_publishes(request_id, *visual, ctx),
             AgentEvent::TakesSteering { turn_id } => {
                 self.cell.borrow_mut().takes_steering = Some(turn_id);
                 self.follow(Input::AgentTakes, ctx);
@@ -189,6 +190,7 @@ fn turn_of(event: &AgentEvent) -> Option<&str> {
         | AgentEvent::Notice { turn_id, .. }
         | AgentEvent::Usage { turn_id, .. }
         | AgentEvent::RewindPoint { turn_id, .. }
+        | AgentEvent::Visual { turn_id, .. }
         | AgentEvent::TakesSteering { turn_id }
         | AgentEvent::SteeringTaken { turn_id, .. }
         | AgentEvent::Ended { turn_id, .. } => Some(turn_id),

@@ -1,6 +1,6 @@
 //! An awake chat: its fold, and what of it may not be on disk yet.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Unsaved;
@@ -23,6 +23,8 @@ pub struct ChatCell {
     pub(super) unsaved: Unsaved,
     /// Ids that were used by batches on their way, with their kind.
     pub(super) used: Vec<(u8, String)>,
+    /// The channels of visuals that were published since it woke, by id: the store may not have them yet.
+    pub new_canvases: HashMap<String, ChannelId>,
     /// Batches on their way.
     pub(super) on_the_way: usize,
     /// Messages from the session that the chat has not handled yet.
@@ -67,6 +69,7 @@ impl ChatCell {
             borrowed: Vec::new(),
             unsaved,
             used: Vec::new(),
+            new_canvases: HashMap::new(),
             on_the_way: 0,
             unread: 0,
             is_gone: false,

@@ -37,6 +37,8 @@ impl SessionCore {
             summary_too: false,
             ended: 0,
             used: 0,
+            beside: 0,
+            gone: Vec::new(),
             fingerprinted: false,
             unreferred: Vec::new(),
         }
@@ -55,6 +57,10 @@ pub struct Recording<'a> {
     /// n of the newest turn that ended in this batch.
     ended: u64,
     used: usize,
+    /// Bytes that are bounded by somebody else, and do not count as the chat's own on their way.
+    beside: usize,
+    /// Channels that are gone once the batch is durable.
+    gone: Vec<Channel>,
     fingerprinted: bool,
     /// Stored attachments that something no longer refers to.
     unreferred: Vec<FileRef>,
@@ -172,6 +178,27 @@ impl Recording<'_> {
         self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);
     }
 
+    /// Records a fact of the host on a canvas's channel.
+    pub fn canvas_fact(&mut self, canvas: &Channel, id: ChannelId, fact: &Fact) {
+        self.push(canvas.clone(), id, Kind::Host, fact.bytes(), None, false);
+    }
+
+    /// Records an action on a canvas's channel.
+    pub fn canvas_action(&mut self, canvas: &Channel, id: ChannelId, action: &Action) {
+        self.push(canvas.clone(), id, Kind::Action, action.bytes.clone(), None, false);
+    }
+
+    /// Says that so many bytes of the batch are bounded by whoever records them: they do not count against what a chat may
+    /// have on its way.
+    pub fn beside(&mut self, bytes: usize) {
+        self.beside += bytes;
+    }
+
+    /// Ends the subscriptions to a channel once the batch is durable: it is gone.
+    pub fn channel_gone(&mut self, channel: Channel) {
+        self.gone.push(channel);
+    }
+
     /// Records what the session's channel has to say about a chat's change. `inputs_too`: whether what it waits for may
     /// have changed.
     pub fn mirror(&mut self, chat: &ChatCell, inputs_too: bool) {
@@ -242,9 +269,10 @@ impl Recording<'_> {
             cell.on_the_way += 1;
             told = Some(address.clone());
         }
-        let weight = self.batch.weight();
+        let weight = self.batch.weight().saturating_sub(self.beside);
         let after = After {
             notes: std::mem::take(&mut self.notes),
+            gone: std::mem::take(&mut self.gone),
             client: self.by.client.take(),
             session: self.core.address.clone(),
             generation: self.core.lane.generation(),
@@ -305,6 +333,7 @@ impl Recording<'_> {
 /// What follows a batch, once it may be shown or is lost.
 struct After {
     notes: Vec<bytestring::ByteString>,
+    gone: Vec<Channel>,
     client: Option<ClientAction>,
     session: Addr<SessionActor>,
     generation: u64,
@@ -314,7 +343,7 @@ struct After {
 impl After {
     /// Whether anybody hears of the batch beside its envelopes.
     fn has_to_say(&self) -> bool {
-        !self.notes.is_empty() || self.client.is_some()
+        !self.notes.is_empty() || !self.gone.is_empty() || self.client.is_some()
     }
 
     fn run(self, place: Result<Place, Lost>) {
@@ -322,6 +351,9 @@ impl After {
             Ok(_) => {
                 for note in &self.notes {
                     self.shared.hub.notify(&Channel::root(), note);
+                }
+                for channel in &self.gone {
+                    self.shared.hub.drop_channel(channel);
                 }
             }
             Err(lost) => {

@@ -7,6 +7,7 @@ mod directories;
 mod sessions;
 mod settings;
 mod states;
+mod visuals;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +38,7 @@ use crate::actors::router::Hub;
 use crate::actors::session::sources::{Moment, Source};
 use crate::actors::session::{OnLook, SessionMessage, reject_at};
 use crate::actors::shared::Shared;
+use crate::actors::visuals::Links;
 use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
@@ -153,6 +155,8 @@ impl Host {
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let links = Links::new(settings.public_url.as_deref().unwrap_or(&settings.address_url));
+        let began_after = store.next_seq().saturating_sub(1);
         let attachments = Attachments::start(settings.data_directory.as_deref(), Arc::clone(&store));
         let roots = Roots::new(&settings.allowed_directories, settings.data_directory.as_deref());
         let shared = Arc::new(Shared {
@@ -166,6 +170,8 @@ impl Host {
             clock,
             registry: Registry::new(threads),
             clients: Clients::default(),
+            links,
+            began_after,
             root: OnceLock::new(),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -299,7 +305,7 @@ impl Host {
         let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
-            ChannelKind::Session | ChannelKind::Chat => {
+            ChannelKind::Session | ChannelKind::Chat | ChannelKind::Canvas => {
                 self.to_session(&found, SessionMessage::Dispatch { channel: found.channel.clone(), client, action });
             }
         }
@@ -447,7 +453,7 @@ impl Host {
         }
     }
 
-    fn to_chat(&self, chat: &str, reply: Reply, message: impl FnOnce(&Resolved, Reply) -> SessionMessage) {
+    pub(super) fn to_chat(&self, chat: &str, reply: Reply, message: impl FnOnce(&Resolved, Reply) -> SessionMessage) {
         match self.shared.registry.resolve(chat) {
             Ok(Some(found)) if found.kind == ChannelKind::Chat => {
                 let message = message(&found, reply);

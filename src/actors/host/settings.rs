@@ -32,6 +32,13 @@ pub struct HostSettings {
     pub max_snapshot: usize,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
+    /// The URL of the address that the host listens at, without a slash at its end: for its own agents.
+    pub address_url: String,
+    /// The URL that others reach the host under, where it is another one.
+    pub public_url: Option<String>,
+    /// Bytes of a stored page.
+    pub max_visual: usize,
+    pub max_visuals_in_chat: usize,
     /// How long a client may take to hand over the files of one message that only it holds.
     pub attachment_timeout: Duration,
     /// Bytes of a file that is fetched from a client.
@@ -63,6 +70,10 @@ impl Default for HostSettings {
             max_sessions: None,
             max_snapshot: 48 << 20,
             max_chat_in_flight: 256 << 10,
+            address_url: "http://127.0.0.1:7878".into(),
+            public_url: None,
+            max_visual: 16 << 20,
+            max_visuals_in_chat: 500,
             attachment_timeout: Duration::from_secs(30),
             max_fetched_attachment: 32 << 20,
             max_inline_image: 5 << 20,

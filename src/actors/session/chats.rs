@@ -31,6 +31,7 @@ use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::fact::Fact;
 use crate::projections::mirror;
+use crate::projections::visual::Visual;
 
 type Core = Rc<RefCell<SessionCore>>;
 
@@ -210,7 +211,9 @@ impl SessionActor {
         if let Some(actor) = actor {
             actor.do_send(ChatMessage::Abandon);
         }
-        self.answer_gone(&core.borrow(), vec![uri.clone()], None, reply);
+        let canvases = cell.iter().flat_map(|cell| canvases(&cell.borrow()));
+        let gone = std::iter::once(uri.clone()).chain(canvases).collect();
+        self.answer_gone(&core.borrow(), gone, None, reply);
     }
 
     /// `disposeSession`: off every list; what was said stays in the log.
@@ -235,6 +238,7 @@ impl SessionActor {
         }
         let session = core.borrow().channel.clone();
         let mut gone = uris;
+        gone.extend(cells.iter().flat_map(|cell| canvases(&cell.borrow())));
         gone.push(session.clone());
         self.answer_gone(&core.borrow(), gone, Some(session), reply);
     }
@@ -360,6 +364,11 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     };
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// The canvases of a chat, which go with it.
+fn canvases(cell: &ChatCell) -> Vec<Channel> {
+    cell.fold.visuals.iter().map(Visual::canvas).collect()
 }
 
 /// Cancels the running turn of a chat that goes.

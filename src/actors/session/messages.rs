@@ -12,6 +12,7 @@ use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
+use crate::actors::visuals::VisualCommand;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 
@@ -56,6 +57,13 @@ pub enum SessionMessage {
     },
     DisposeSession {
         caller: Caller,
+        reply: Reply,
+    },
+    /// Something is asked of a chat's visuals.
+    Visual {
+        principal: Arc<str>,
+        chat: Channel,
+        command: VisualCommand,
         reply: Reply,
     },
     FetchTurns {
@@ -143,6 +151,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -166,6 +175,7 @@ impl SessionMessage {
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
+            | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -186,6 +196,7 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
             refuse(core, unknown(), reply);
         }
         SessionMessage::DisposeChat { chat, reply, .. }
+        | SessionMessage::Visual { chat, reply, .. }
         | SessionMessage::FetchTurns { chat, reply, .. }
         | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);

@@ -40,9 +40,11 @@ use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::resent;
 use super::shared::Shared;
+use super::visuals;
 use super::writer::{Lost, Place};
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
+use crate::projections::visual::of_canvas;
 
 /// How many messages a session may be behind before its clients hear `busy`.
 pub const MAILBOX: usize = 4_096;
@@ -169,6 +171,9 @@ impl SessionActor {
                     self.leaving.remove(&subscriber.caller.client_id);
                     return subscribe(&core.borrow(), subscriber);
                 }
+                if of_canvas(channel.as_str()).is_some() {
+                    return self.subscribe_canvas(&core, channel, subscriber, ctx);
+                }
                 match self.chat(&core, &channel) {
                     Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber), ctx),
                     None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
@@ -185,6 +190,10 @@ impl SessionActor {
                 Some(addr) => {
                     tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
                 }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Visual { principal, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => tell(&core, &chat, &addr, ChatMessage::Visual { principal, command, reply }, ctx),
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
@@ -296,6 +305,11 @@ impl SessionActor {
             }
             return;
         }
+        if of_canvas(channel.as_str()).is_some() {
+            let rejection =
+                action.map_or_else(|bad| bad, |good| not_for_this_channel(&good.bytes, "a canvas's channel"));
+            return reject(&core.borrow().lane, client, rejection);
+        }
         let Some(chat) = self.chat(core, &channel) else {
             return tracing::debug!(%channel, "an action for a chat that is gone");
         };
@@ -304,6 +318,27 @@ impl SessionActor {
                 self.attach(core, channel, client, &action, ctx);
             }
             action => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
+        }
+    }
+
+    /// Subscribes to a canvas: its chat knows it.
+    fn subscribe_canvas(
+        &mut self,
+        core: &Rc<RefCell<SessionCore>>,
+        canvas: Channel,
+        subscriber: Subscriber,
+        ctx: &mut Context<Self>,
+    ) {
+        let found = visuals::chat_of_canvas(&self.shared, &canvas).unwrap_or_else(|fault| {
+            tracing::error!(%fault, "a canvas's chat cannot be looked up");
+            None
+        });
+        let chat = found.and_then(|(id, uri)| Some((id, self.chat(core, &uri)?, uri)));
+        match chat {
+            Some((id, addr, uri)) => {
+                tell(core, &uri, &addr, ChatMessage::SubscribeCanvas { canvas, id, subscriber }, ctx);
+            }
+            None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
         }
     }
 

@@ -28,6 +28,7 @@ pub(super) struct Asks {
     decisions: HashMap<String, oneshot::Sender<ToolDecision>>,
     /// Without a sender, nobody waits.
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
+    visuals: HashMap<String, oneshot::Sender<Result<String, String>>>,
     /// Answers that nobody waited for, in words, oldest first.
     unsaid: Vec<String>,
     steering: Option<oneshot::Sender<Steering>>,
@@ -87,6 +88,18 @@ impl Asks {
         match waiting {
             Some(waiting) => drop(waiting.send(words)),
             None => self.unsaid.push(words),
+        }
+    }
+
+    pub(super) fn await_visual(&mut self, request_id: &str) -> oneshot::Receiver<Result<String, String>> {
+        let (sender, receiver) = oneshot::channel();
+        self.visuals.insert(request_id.to_owned(), sender);
+        receiver
+    }
+
+    pub(super) fn published(&mut self, request_id: &str, outcome: Result<String, String>) {
+        if let Some(waiting) = self.visuals.remove(request_id) {
+            let _ = waiting.send(outcome);
         }
     }
 

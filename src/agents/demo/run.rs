@@ -100,6 +100,7 @@ impl Task {
                 AgentInput::Prompt(prompt) => waiting.push_back(Waiting { prompt, cancelled: false }),
                 AgentInput::Decide { tool_call_id, decision } => desk.decide(&tool_call_id, decision),
                 AgentInput::Answer { request_id, response, answers } => desk.answer(&request_id, &response, &answers),
+                AgentInput::VisualPublished { request_id, outcome } => desk.published(&request_id, outcome),
                 AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
                 AgentInput::Steer { turn_id: id, id: message_id, message, .. } if id == turn_id => {

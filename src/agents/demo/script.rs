@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 6] = ["client-tool", "visual", "compact", "background", "subagent", "limit"];
+pub const LATER: [&str; 5] = ["client-tool", "compact", "background", "subagent", "limit"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,11 @@ pub enum Step {
         options: Vec<String>,
         /// Whether the turn waits for the answer.
         waits: bool,
+    },
+    /// Publish a page.
+    Visual {
+        title: String,
+        html: String,
     },
     Sleep(Duration),
     AwaitSteering,
@@ -97,6 +102,7 @@ fn step(line: &str) -> Step {
         "ask-tool" => tool(rest, true),
         "question" => question(rest, true),
         "question-async" => question(rest, false),
+        "visual" => visual(rest),
         "sleep" => millis(rest).map(Step::Sleep),
         "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
@@ -149,6 +155,14 @@ fn tool(rest: &str, asks: bool) -> Parsed<Step> {
         return Err("a name");
     }
     Ok(Step::Tool { name: name.to_owned(), input: input.to_owned(), asks })
+}
+
+fn visual(rest: &str) -> Parsed<Step> {
+    let (title, html) = first_word(rest);
+    if html.is_empty() {
+        return Err("a title of one word and a page");
+    }
+    Ok(Step::Visual { title: title.to_owned(), html: html.to_owned() })
 }
 
 fn question(rest: &str, waits: bool) -> Parsed<Step> {
@@ -207,6 +221,8 @@ mod tests {
         assert_eq!(one("/question Which? | a | b c"), question("Which?", &["a", "b c"], true));
         assert_eq!(one("/question Why?"), question("Why?", &[], true));
         assert_eq!(one("/question-async Which? | a"), question("Which?", &["a"], false));
+        let (title, html) = ("Sales".to_owned(), "<p>up and up".to_owned());
+        assert_eq!(one("/visual Sales <p>up and up"), Step::Visual { title, html });
         assert_eq!(one("/sleep 250"), Step::Sleep(Duration::from_millis(250)));
         assert_eq!(one("/await-steering"), Step::AwaitSteering);
         assert_eq!(one("/usage 10 20"), Step::Usage { input: 10, output: 20 });

@@ -20,6 +20,7 @@ use super::rules::SessionRules;
 use super::script::{self, Step};
 use super::settings::Settings;
 use crate::actors::agent::{AgentEvent, AgentSink, Ending, ProcessStart, Prompt, PromptBlock, ToolDecision};
+use crate::actors::visuals::NewVisual;
 
 /// The `errorType` of a turn that was told to fail.
 const ERROR_TYPE: &str = "demo";
@@ -97,6 +98,10 @@ impl Desk {
 
     pub(super) fn decide(&self, tool_call_id: &str, decision: ToolDecision) {
         self.asks.borrow_mut().decide(tool_call_id, decision);
+    }
+
+    pub(super) fn published(&self, request_id: &str, outcome: Result<String, String>) {
+        self.asks.borrow_mut().published(request_id, outcome);
     }
 
     pub(super) fn steer(&self, id: String, text: String) {
@@ -184,6 +189,7 @@ impl<'a> Turn<'a> {
             Step::Think(text) => self.think(text).await?,
             Step::Tool { name, input, asks } => self.tool(&name, input, asks).await?,
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
+            Step::Visual { title, html } => self.visual(title, html).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
             Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
@@ -329,6 +335,17 @@ impl<'a> Turn<'a> {
         self.part(AgentEvent::Asked { turn_id: self.id(), request }).await?;
         let words = answer.await.map_err(|_| Left::Closed)?;
         self.say(&words).await
+    }
+
+    /// Publishes a page, and says its id or the refusal.
+    async fn visual(&self, title: String, html: String) -> Result<(), Left> {
+        let request_id = unique_id();
+        let outcome = self.desk.asks.borrow_mut().await_visual(&request_id);
+        let visual = Box::new(NewVisual { title, html, ..NewVisual::default() });
+        self.desk.emit(AgentEvent::Visual { turn_id: self.id(), request_id, visual }).await?;
+        match outcome.await.map_err(|_| Left::Closed)? {
+            Ok(words) | Err(words) => self.say(&words).await,
+        }
     }
 
     /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.

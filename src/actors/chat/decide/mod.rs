@@ -24,6 +24,7 @@ use crate::actors::attaching::Attached;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::session::not_for_this_channel;
+use crate::actors::visuals::{OpenCanvas, Published};
 use crate::attachments::sent;
 use crate::clock::Millis;
 use crate::projections::action::{Action, type_of};
@@ -67,6 +68,10 @@ pub enum Entry {
     Fact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
+    /// A visual of the chat, with its canvas.
+    Published(Box<Published>),
+    /// Canvases of the chat are gone.
+    CanvasesClosed(Vec<OpenCanvas>),
 }
 
 /// What the agent is told once a decision is durable.
