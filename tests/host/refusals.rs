@@ -256,8 +256,8 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
     let later = "moveChat sessionConfigCompletions authenticate createResourceWatch \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
         fetchAutomationRuns x-scrollback/compact \
-        x-scrollback/stopBackgroundWork x-scrollback/publishVisual x-scrollback/listVisuals \
-        x-scrollback/removeVisual shutdown levitate";
+        x-scrollback/stopBackgroundWork \
+        shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;
         assert_eq!(refused, (-32601, "unknown-method".to_owned()), "{method}");
