@@ -48,6 +48,10 @@ impl Refusal {
 pub enum ChatCommand {
     /// `x-scrollback/sendNow`: a queued message goes out now, and a running turn is stopped for it.
     SendNow { id: String },
+    /// `x-scrollback/compact`: the agent is asked for a smaller context.
+    Compact,
+    /// `x-scrollback/stopBackgroundWork`.
+    StopBackgroundWork { id: String },
     /// `x-scrollback/clear`: the chat starts over; a running turn is cancelled first with `force`.
     Clear { force: bool },
 }

@@ -40,6 +40,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("resolveSessionConfig", Handler::Request(sessions::resolve_config)),
     ("createChat", Handler::Request(chats::create)),
     ("disposeChat", Handler::Request(chats::dispose)),
+    ("moveChat", Handler::Request(chats::move_to)),
     ("fetchTurns", Handler::Request(chats::fetch_turns)),
     ("completions", Handler::Request(completions::completions)),
     ("resourceRead", Handler::Request(resources::read)),
@@ -57,6 +58,8 @@ const METHODS: &[(&str, Handler)] = &[
     ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
     ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::COMPACT, Handler::Request(extensions::compact)),
+    (extensions::STOP_BACKGROUND_WORK, Handler::Request(extensions::stop_background_work)),
     (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),

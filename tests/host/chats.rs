@@ -120,7 +120,8 @@ async fn the_default_role_goes_to_the_next_in_order_and_the_first_uri_with_it() 
     client.ask("disposeChat", json!({ "channel": first })).await.unwrap();
     let said = envelopes(&client.drain().await);
     let said: Vec<Value> = said.into_iter().filter(|e| e["channel"] == json!(S)).collect();
-    assert_eq!(types(&said), ["session/chatRemoved", "session/defaultChatChanged"]);
+    assert_eq!(types(&said), ["session/chatRemoved", "session/defaultChatChanged", "session/chatAdded"]);
+    assert_eq!(said[2]["action"]["summary"]["movable"], json!(false));
     assert_eq!(said[1]["action"]["defaultChat"], json!("ahp-chat:/p"));
     assert_eq!(client.listed().await[0]["defaultChat"], json!("ahp-chat:/p"));
     for name in [first.as_str(), "ahp-chat:/s"] {

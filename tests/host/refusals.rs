@@ -248,16 +248,15 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
         ("createChat", json!({ "channel": S, "chat": "ahp-chat:/p" })),
         ("subscribe", json!({ "channel": "ahp-chat:/p" })),
         ("fetchTurns", json!({ "channel": "ahp-chat:/p" })),
+        ("moveChat", json!({ "channel": "ahp-chat:/p", "destination": { "kind": "session", "session": S } })),
         ("disposeChat", json!({ "channel": "ahp-chat:/p" })),
         ("x-scrollback/stateAt", json!({ "channel": S, "serverSeq": host.host.store().tail() })),
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "moveChat sessionConfigCompletions authenticate createResourceWatch \
+    let later = "sessionConfigCompletions authenticate createResourceWatch \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
-        fetchAutomationRuns x-scrollback/compact \
-        x-scrollback/stopBackgroundWork \
-        shutdown levitate";
+        fetchAutomationRuns shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;
         assert_eq!(refused, (-32601, "unknown-method".to_owned()), "{method}");
@@ -293,6 +292,9 @@ async fn every_error_names_its_code() {
         ("fetchTurns", json!({ "channel": chat, "cursor": "x" }), -32602, "unknown-cursor"),
         ("x-scrollback/sendNow", json!({ "channel": nowhere, "id": "m" }), -32008, "not-found"),
         ("x-scrollback/sendNow", json!({ "channel": chat, "id": "m" }), -32008, "request-not-found"),
+        ("x-scrollback/compact", json!({ "channel": nowhere }), -32008, "not-found"),
+        ("x-scrollback/stopBackgroundWork", json!({ "channel": nowhere, "id": "w" }), -32008, "not-found"),
+        ("x-scrollback/stopBackgroundWork", json!({ "channel": chat, "id": "w" }), -32008, "request-not-found"),
         ("disposeChat", json!({ "channel": nowhere }), -32008, "not-found"),
         ("disposeChat", json!({ "channel": S }), -32008, "not-found"),
         ("disposeSession", json!({ "channel": "ahp-session:/none" }), -32001, "unknown-session"),

@@ -25,7 +25,7 @@ struct Turns {
     story: Vec<String>,
 }
 
-/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once, that no
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again where it was resumed), that no
 /// message goes out twice, and that in a chat without a running turn nothing waits for an answer, the slot is empty, and the
 /// queue is empty or paused. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
@@ -59,6 +59,10 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
     if action["type"] == "chat/turnStarted" {
         assert_eq!(turns.running, None, "event {seq}: a turn starts over another: {action}: {:?}", story());
         assert!(turns.seen.insert(id.clone()), "event {seq}: a turn id comes twice: {action}");
+        turns.running = Some(id);
+    } else if action["type"] == "chat/turnResume" {
+        assert_eq!(turns.running, None, "event {seq}: a turn is resumed over another: {action}: {:?}", story());
+        assert!(turns.seen.contains(&id), "event {seq}: what is resumed never ran: {action}");
         turns.running = Some(id);
     } else if is_ending(action) {
         assert_eq!(turns.running, Some(id), "event {seq}: what ends does not run: {action}: {:?}", story());

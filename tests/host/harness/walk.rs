@@ -35,6 +35,8 @@ pub enum Deed {
     Start,
     Cancel,
     Queue,
+    Steer,
+    TakeBackSteering,
     Edit,
     TakeBack,
     Steer,
@@ -61,6 +63,8 @@ const DEEDS: &[(u64, Deed)] = &[
     (5, Deed::Start),
     (2, Deed::Cancel),
     (3, Deed::Queue),
+    (1, Deed::Steer),
+    (1, Deed::TakeBackSteering),
     (1, Deed::Edit),
     (1, Deed::TakeBack),
     (2, Deed::Steer),
@@ -100,7 +104,7 @@ impl Deed {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: &[&str] = &[
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -116,6 +120,8 @@ const SCRIPTS: [&str; 17] = [
     "/sleep 30000",
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
+    "/subagent /words 9 1 ;; /subagent /ask-tool deep down ;; /fail never\nback",
+    "/subagent /say left behind ;; /background watch 20 ;; /words 20 2\n/fail in vain",
     "/words 5 1\n/await-steering\n/words 3\n/await-steering",
     "",
 ];
@@ -197,6 +203,8 @@ impl Walk {
         match deed {
             Deed::Start => self.start(who, &chat, choice.b).await,
             Deed::Cancel => self.cancel(who, &chat).await,
+            Deed::Steer => self.steer(who, &chat, choice.b).await,
+            Deed::TakeBackSteering => self.take_back_steering(who, &chat).await,
             Deed::Queue => self.queue(who, &chat, choice.b).await,
             Deed::Edit => self.edit(who, &chat, choice.b).await,
             Deed::TakeBack => self.take_back(who, &chat, choice.b).await,
