@@ -349,8 +349,8 @@ async fn a_message_that_was_handed_over_when_the_host_stopped_is_kept() {
     let host = start(&RecordingAgent::new());
     let mut client = host.client("d").await;
     let state = state(&mut client, &chat).await;
-    let again = state["activeTurn"]["message"]["text"] == json!("left");
-    assert!(again || waiting(&state).0 == ["s"], "{state}");
+    // Its turn is taken up on another process, and nobody knows whether the old one took it.
+    assert_eq!((&state["activeTurn"]["id"], waiting(&state)), (&json!("t"), (vec!["s"], None)));
 }
 
 #[tokio::test]
