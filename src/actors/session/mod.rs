@@ -178,6 +178,11 @@ impl SessionActor {
             SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
         }
+        // What waits already was sent before this.
+        if self.waiting.is_some() {
+            return self.keep(message);
+        }
+        let Some(message) = self.hold_back(message) else { return };
         if self.is_moving() {
             return self.park(message);
         }
@@ -189,7 +194,6 @@ impl SessionActor {
         if self.waiting.is_some() {
             return self.keep(message);
         }
-        let Some(message) = self.hold_back(message) else { return };
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
