@@ -16,6 +16,8 @@ use super::is_ending;
 struct Turns {
     running: Option<String>,
     seen: BTreeSet<String>,
+    /// It began with turns of another chat, the last of which may be taken up.
+    is_fork: bool,
     /// The ids that are queued, and the one in the slot.
     queued: BTreeSet<String>,
     steering: Option<String>,
@@ -25,9 +27,9 @@ struct Turns {
     story: Vec<String>,
 }
 
-/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again where it was resumed), that no
-/// message goes out twice, and that in a chat without a running turn nothing waits for an answer, the slot is empty, and the
-/// queue is empty or paused. Returns the turns that run at its end.
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again
+/// where it was resumed), that no message goes out twice, and that in a chat without a running turn nothing waits for an
+/// answer, the slot is empty, and the queue is empty or paused. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
     let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
     let mut sessions: BTreeMap<String, Option<replay::At<SessionFold>>> = BTreeMap::new();
@@ -39,6 +41,9 @@ pub fn check(store: &dyn Store) -> Vec<String> {
             let action: Value = serde_json::from_slice(&record.action).unwrap();
             turn(chats.entry(channel.clone()).or_default(), &action, record.seq);
             message(chats.entry(channel).or_default(), &action, record.seq);
+        } else {
+            let fact: Value = serde_json::from_slice(&record.action).unwrap();
+            chats.entry(channel).or_default().is_fork |= fact["state"]["origin"]["kind"] == "fork";
         }
         if record.seq == record.batch.1 {
             nothing_outlives_its_turn(&chats, &sessions, record.seq);
@@ -105,7 +110,8 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
         turns.running = Some(id);
     } else if action["type"] == "chat/turnResume" {
         assert_eq!(turns.running, None, "event {seq}: a turn is resumed over another: {action}: {:?}", story());
-        assert!(turns.seen.contains(&id), "event {seq}: what is resumed never ran: {action}");
+        let ran = turns.seen.contains(&id) || turns.is_fork;
+        assert!(ran, "event {seq}: what is resumed never ran: {action}");
         turns.running = Some(id);
     } else if action["type"] == "chat/truncated" {
         assert_eq!(turns.running, None, "event {seq}: a rewind drops a turn that runs: {:?}", story());

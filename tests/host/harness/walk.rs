@@ -65,7 +65,6 @@ pub enum Deed {
     Attach,
     Visual,
     Resume,
-    SendNow,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -101,7 +100,6 @@ const DEEDS: &[(u64, Deed)] = &[
     (2, Deed::Attach),
     (1, Deed::Visual),
     (2, Deed::Resume),
-    (1, Deed::SendNow),
 ];
 
 impl Deed {
@@ -254,7 +252,6 @@ impl Walk {
             Deed::Attach => self.attach(who, &chat, choice).await,
             Deed::Visual => self.visual(who, &chat, choice.b).await,
             Deed::Resume => self.resume(who, &chat).await,
-            Deed::SendNow => self.send_now(who, &chat, choice.b).await,
         }
     }
 
@@ -385,11 +382,6 @@ impl Walk {
         let turns = self.turns(who, chat);
         let at = which % (turns.len() as u64 + 1);
         turns.get(at as usize).cloned().unwrap_or_else(|| "never".into())
-    }
-
-    async fn send_now(&mut self, who: usize, chat: &str, which: u64) {
-        let id = self.one_queued(who, chat, which);
-        self.ask(who, "x-scrollback/sendNow", json!({ "channel": chat, "id": id })).await;
     }
 
     /// Takes up the last turn, which may have failed for good, or well.
