@@ -167,6 +167,10 @@ impl<S: EventLog> EventLog for GatedStore<S> {
         self.store.accepts_appends()
     }
 
+    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
+        self.store.erase(channel, erased)
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.store.disk_bytes()
     }

@@ -68,6 +68,13 @@ pub trait EventLog: Send + Sync + 'static {
     /// [`LogFault::Damaged`] when the record that tells cannot be read.
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault>;
 
+    /// Removes the events of `channel` that `erased` names, for good, as one atomic, durable step. Their numbers are not given
+    /// again, and what is left is read as if they had never been. Rows stay. Returns how many there were.
+    ///
+    /// # Errors
+    /// Those of [`EventLog::append`] and of [`EventLog::scan_channel`]; nothing was removed then.
+    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault>;
+
     /// Bytes that the store takes on disk; 0 for a store without files.
     fn disk_bytes(&self) -> u64;
 

@@ -30,6 +30,8 @@ struct State {
     events: BTreeMap<ServerSeq, Record>,
     by_channel: BTreeSet<(ChannelId, ServerSeq)>,
     rows: BTreeMap<RowKey, Bytes>,
+    /// A number that was given is not given again, also when its event is gone.
+    next: ServerSeq,
 }
 
 impl MemoryStore {
@@ -55,6 +57,10 @@ impl MemoryStore {
 impl State {
     fn tail(&self) -> ServerSeq {
         self.events.last_key_value().map_or(0, |(seq, _)| *seq)
+    }
+
+    fn next_seq(&self) -> ServerSeq {
+        self.next.max(self.tail().saturating_add(1))
     }
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Option<ServerSeq> {
@@ -131,7 +137,7 @@ impl MemoryStore {
 impl EventLog for MemoryStore {
     fn append(&self, batches: &[Batch]) -> Result<Vec<ServerSeq>, LogFault> {
         let mut state = self.write();
-        let staged = stage::stage(batches, state.tail().saturating_add(1), &*state)?;
+        let staged = stage::stage(batches, state.next_seq(), &*state)?;
         for numbered in &staged.events {
             state.record(numbered);
         }
@@ -146,7 +152,7 @@ impl EventLog for MemoryStore {
     }
 
     fn next_seq(&self) -> ServerSeq {
-        self.tail().saturating_add(1)
+        self.read().next_seq()
     }
 
     fn tail(&self) -> ServerSeq {
@@ -180,6 +186,18 @@ impl EventLog for MemoryStore {
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         Ok(self.read().last_of(channel, upto))
+    }
+
+    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
+        let mut state = self.write();
+        let of_channel = state.by_channel.range((channel, 0)..=(channel, ServerSeq::MAX)).map(|(_, seq)| *seq);
+        let gone: Vec<ServerSeq> = of_channel.filter(|seq| state.events.get(seq).is_some_and(erased)).collect();
+        state.next = state.next.max(state.tail().saturating_add(1));
+        for seq in &gone {
+            state.events.remove(seq);
+            state.by_channel.remove(&(channel, *seq));
+        }
+        Ok(gone.len() as u64)
     }
 
     fn disk_bytes(&self) -> u64 {

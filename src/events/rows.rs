@@ -40,6 +40,8 @@ pub enum Table {
     Point = b'P',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
+    /// Channel → what is being erased with it (JSON); gone when it is done.
+    Erasing = b'X',
 }
 
 impl Table {
@@ -59,6 +61,7 @@ impl Table {
         Table::SessionById,
         Table::Point,
         Table::Fork,
+        Table::Erasing,
     ];
 }
 

@@ -7,6 +7,7 @@
 pub mod action;
 pub mod catalogue;
 pub mod chat;
+pub mod erasure;
 pub mod fact;
 pub mod inputs;
 pub mod mirror;

@@ -10,6 +10,7 @@
 //! Source: `docs/adr/0002-key-layout.md` and `0003-durability.md`.
 
 mod commit;
+mod erase;
 mod keys;
 mod log;
 mod open;
@@ -222,6 +223,10 @@ impl EventLog for SledStore {
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         self.newest_at(channel, upto)
+    }
+
+    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
+        self.remove_events(channel, erased)
     }
 
     fn accepts_appends(&self) -> Result<(), LogFault> {

@@ -79,6 +79,9 @@ impl EventLog for Watched {
         self.note(8);
         self.store.last_of(channel, upto)
     }
+    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
+        self.store.erase(channel, erased)
+    }
     fn disk_bytes(&self) -> u64 {
         self.store.disk_bytes()
     }
