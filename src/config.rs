@@ -92,6 +92,9 @@ pub struct Config {
     /// How long a peer may take to read that it is closed.
     #[serde(with = "kinds::span")]
     pub close_timeout: Duration,
+    /// How long a client may take to hand over the files of a message that only it holds.
+    #[serde(with = "kinds::span")]
+    pub attachment_timeout: Duration,
 
     /// Bytes of a message from a client, its continuations joined.
     #[serde(with = "kinds::size")]
@@ -133,6 +136,18 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// Bytes of a file that is fetched from a client; a larger one is left where it is.
+    #[serde(with = "kinds::size")]
+    pub max_fetched_attachment: usize,
+    /// Bytes of an image that a model is given inline, and not by its path.
+    #[serde(with = "kinds::size")]
+    pub max_inline_image: usize,
+    /// Bytes of a text that a model is given inline, and not by its path.
+    #[serde(with = "kinds::size")]
+    pub max_inline_text: usize,
+    /// Characters of an attached chat that a model is given.
+    #[serde(with = "kinds::count")]
+    pub max_chat_excerpt: usize,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -209,6 +224,7 @@ impl Config {
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(10),
+            attachment_timeout: Duration::from_secs(30),
             max_message: 48 * MIB,
             max_handshake_message: MIB,
             max_nesting: 64,
@@ -224,6 +240,10 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_fetched_attachment: 32 * MIB,
+            max_inline_image: 5 * MIB,
+            max_inline_text: 64 * KIB,
+            max_chat_excerpt: 1_000,
             max_chat_in_flight: 256 * KIB,
             replay_limit: 8 * MIB,
             max_completions: 50,

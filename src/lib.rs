@@ -9,6 +9,7 @@ pub mod access;
 pub mod actors;
 pub mod admin;
 pub mod agents;
+pub mod attachments;
 pub mod cli;
 pub mod clock;
 pub mod config;

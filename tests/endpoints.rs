@@ -37,6 +37,7 @@ struct Served {
 #[derive(Clone, Default)]
 struct Options {
     token: Option<&'static str>,
+    data: Option<std::path::PathBuf>,
     metrics_public: bool,
     unsent_limit: Option<usize>,
 }
@@ -46,7 +47,9 @@ impl Served {
         let (started, start) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let host = Host::start(HostSettings::default(), store, Vec::new(), Clock::system()).unwrap();
+                let mut settings = HostSettings::default();
+                settings.data_directory.clone_from(&options.data);
+                let host = Host::start(settings, store, Vec::new(), Clock::system()).unwrap();
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let admin = web::Data::new(admin_of(&host, address, &options));
@@ -401,4 +404,70 @@ fn a_host_without_room_is_alive_and_not_ready_until_there_is_room_again() {
     assert_eq!((served.get("/healthz", &[]).0, served.get("/readyz", &[]).0), (200, 503));
     free.set(1 << 30);
     assert_eq!(served.get("/readyz", &[]).0, 200);
+}
+
+/// A host with one stored attachment: the file's URI, and the directory that everything is in.
+fn with_an_attachment(token: Option<&'static str>, bytes: &[u8]) -> (Served, String, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let data = Some(directory.path().canonicalize().unwrap());
+    let served = Served::start(Arc::new(MemoryStore::new().unwrap()), Options { token, data, ..Options::default() });
+    let mut staged = served.host.attachments().stage(ChannelId(7));
+    let uri = served.host.attachments().uri(staged.write(bytes).unwrap());
+    staged.keep();
+    (served, uri, directory)
+}
+
+#[test]
+fn an_attachment_is_a_download_and_never_a_page_of_this_origin() {
+    let page = b"<script>alert(1)</script>";
+    let (served, uri, _directory) = with_an_attachment(None, page);
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let response = agent.get(format!("http://{}/api/attachments?uri={uri}", served.address)).call().unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    let header = |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
+    assert!(header("content-disposition").starts_with("attachment"));
+    assert_eq!(header("x-content-type-options"), "nosniff");
+    assert!(header("content-security-policy").split(';').any(|rule| rule.trim() == "sandbox"));
+    assert_eq!(header("content-type"), "application/octet-stream");
+    assert_eq!(response.into_body().read_to_vec().unwrap(), page);
+}
+
+#[test]
+fn only_what_is_stored_is_a_download() {
+    let (served, uri, directory) = with_an_attachment(None, b"x");
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let stored = std::path::PathBuf::from(uri.strip_prefix("file://").unwrap());
+    let link = stored.with_file_name("f".repeat(32));
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let folder = stored.with_file_name("e".repeat(32));
+    std::fs::create_dir(&folder).unwrap();
+    let name = stored.file_name().unwrap().to_str().unwrap();
+    for uri in [
+        format!("file://{}", secret.display()),
+        format!("file://{}", link.display()),
+        format!("file://{}", folder.display()),
+        format!("file://{}/../../{name}", stored.parent().unwrap().display()),
+        format!("file://{}/%2e%2e/%2e%2e/secret", stored.parent().unwrap().display()),
+        format!("file:///x/attachments/8/{name}"),
+        "file:///etc/passwd".to_owned(),
+        "https://example.org/attachments/7/0".to_owned(),
+        String::new(),
+    ] {
+        let (status, body) = served.json(&format!("/api/attachments?uri={}", uri.replace('%', "%25")));
+        assert_eq!((status, &body["error"]["code"]), (404, &json!("not-found")), "{uri}");
+    }
+    assert_eq!(served.json("/api/attachments").0, 400);
+    assert_eq!(served.json(&format!("/api/attachments?uri={uri}&more=1")).0, 400);
+}
+
+#[test]
+fn an_attachment_needs_the_token() {
+    let (served, uri, _directory) = with_an_attachment(Some("t"), b"x");
+    let (status, _) = served.get(&format!("/api/attachments?uri={uri}"), &[]);
+    assert_eq!(status, 401);
+    let (status, _) = served.get(&format!("/api/attachments?uri={uri}&tkn=t"), &[]);
+    assert_eq!(status, 200);
+    let foreign = [("origin", "https://evil.example")];
+    assert_eq!(served.get(&format!("/api/attachments?uri={uri}&tkn=t"), &foreign).0, 403);
 }

@@ -163,8 +163,10 @@ pub enum AgentInput {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// The answer to [`AgentEvent::Asked`].
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
-    /// A message for the running turn; only for agents whose extras say `steering`.
-    Steer { turn_id: String, message: Message },
+    /// A message for the running turn: the answer to [`AgentEvent::TakesSteering`]. An agent that has it says
+    /// [`AgentEvent::SteeringTaken`]; while it has not, the message comes back when the turn ends.
+    /// `blocks` is the message with its attachments resolved, as in a [`Prompt`].
+    Steer { turn_id: String, id: String, message: Message, blocks: Vec<PromptBlock> },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
     /// What a client's tool answered.
@@ -283,6 +285,16 @@ pub enum AgentEvent {
         work: BackgroundWork,
     },
     BackgroundWorkDone {
+        id: String,
+    },
+    /// The agent can take one message into the turn, now or when there is one. An agent that takes messages at any time says
+    /// it as the turn begins and after each message.
+    TakesSteering {
+        turn_id: String,
+    },
+    /// The message of [`AgentInput::Steer`] is in the turn.
+    SteeringTaken {
+        turn_id: String,
         id: String,
     },
     /// Something to keep for the session, durable before the turn goes on.

@@ -13,10 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytestring::ByteString;
-use tokio::sync::Notify;
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, oneshot};
 
-use super::envelope::Envelope;
+use super::asked::{Answered, Asked, NoAnswer};
+use super::envelope::{self, Envelope};
 use super::router::RouterMessage;
 use crate::events::{Channel, ServerSeq};
 
@@ -44,6 +46,16 @@ impl ConnectionRef {
     /// Runs `then` on the connection's thread, at this place among its frames.
     pub fn run(&self, then: Then) {
         let _ = self.router.send(RouterMessage::Run { connection: self.id, then });
+    }
+
+    /// Asks the client with a request of the host's own, and waits for the answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it refuses or is gone. How long to wait is for the caller.
+    pub fn ask(&self, method: &'static str, params: Value) -> impl Future<Output = Answered> + use<> {
+        let (answer, answered) = oneshot::channel();
+        self.run(Box::new(move |connection| connection.ask(method, &params, answer)));
+        async move { answered.await.unwrap_or(Err(NoAnswer::Gone)) }
     }
 
     /// Ends the connection with a WebSocket close code and a reason.
@@ -96,6 +108,8 @@ pub struct Connection {
     widened: RefCell<HashMap<Channel, ServerSeq>>,
     last_seq: Cell<ServerSeq>,
     unsent_limit: usize,
+    /// What the host asked the client.
+    asked: RefCell<Asked>,
     /// Wakes the task that writes to the socket.
     pub wake: Notify,
     /// Tells the task that reads from the socket that the connection is to be closed, written out or not.
@@ -126,6 +140,7 @@ impl Connection {
             widened: RefCell::default(),
             last_seq: Cell::new(0),
             unsent_limit,
+            asked: RefCell::default(),
             wake: Notify::new(),
             ending: Notify::new(),
         })
@@ -141,6 +156,22 @@ impl Connection {
         out.bytes += frame.len();
         out.frames.push_back(frame);
         self.check_unsent(&mut out);
+    }
+
+    /// Asks the client; the answer goes to `answer`, which is dropped when the client goes first.
+    fn ask(&self, method: &str, params: &Value, answer: oneshot::Sender<Answered>) {
+        let number = self.asked.borrow_mut().note(answer);
+        self.push(envelope::request(number, method, params));
+    }
+
+    /// Takes the client's answer to the question with this number.
+    pub fn answered(&self, number: u64, answer: Answered) {
+        self.asked.borrow_mut().answer(number, answer);
+    }
+
+    /// The client is gone and answers nothing any more.
+    pub fn give_up_asking(&self) {
+        self.asked.borrow_mut().give_up();
     }
 
     /// Queues a notification, which is no state: it is bounded like everything else.

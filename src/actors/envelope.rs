@@ -224,6 +224,12 @@ pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
     ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
 }
 
+/// The frame of a request of the host's own to a client; `number` is its id.
+pub fn request(number: u64, method: &str, params: &serde_json::Value) -> ByteString {
+    let method = quoted(method);
+    ByteString::from(format!(r#"{{"jsonrpc":"2.0","id":{number},"method":{method},"params":{params}}}"#))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,8 @@
 //! same lane and leaves only when every batch before it is durable.
 
 pub mod agent;
+pub mod asked;
+pub mod attaching;
 pub mod chat;
 pub mod clients;
 pub mod command;

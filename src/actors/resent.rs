@@ -6,7 +6,10 @@
 //! draft) may well be wished again: it is taken for the old one only where the client has come back from before it was
 //! accepted, and so cannot have seen its echo.
 
+use std::ops::ControlFlow;
+
 use ahp_types::actions::StateAction;
+use bytes::Bytes;
 
 use super::connection::ConnectionId;
 use super::core::ClientAction;
@@ -30,6 +33,21 @@ pub fn was_recorded(store: &dyn Store, client: &ClientAction, action: &StateActi
     let row = store.get(Table::Dispatched, &client.fingerprint)?;
     let known = row.and_then(|value| Some((leading_number(&value)?, leading_number(value.get(8..)?)?)));
     Ok(known.is_some_and(|(seq, connection)| is_resent(client, action, seq, connection)))
+}
+
+/// The action as the log has it, where it does: what its sender is told again.
+///
+/// # Errors
+/// [`LogFault`] when the store cannot be read.
+pub fn recorded(store: &dyn Store, client: &ClientAction) -> Result<Option<Bytes>, LogFault> {
+    let row = store.get(Table::Dispatched, &client.fingerprint)?;
+    let Some(seq) = row.and_then(|value| leading_number(&value)) else { return Ok(None) };
+    let mut found = None;
+    store.scan(seq.saturating_sub(1), seq, &mut |record| {
+        found = Some(record.action);
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
 }
 
 /// Whether the action says how something is to be, so that the same words may be meant anew.

@@ -12,6 +12,7 @@ use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
 use super::writer::LogWriter;
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::events::Store;
 use crate::resources::Roots;
@@ -22,6 +23,7 @@ pub struct Shared {
     /// Where resources may be.
     pub roots: Arc<Roots>,
     pub store: Arc<dyn Store>,
+    pub attachments: Attachments,
     pub hub: Arc<Hub>,
     pub writer: LogWriter,
     pub agents: Vec<Arc<dyn Agent>>,

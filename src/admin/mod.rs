@@ -6,6 +6,7 @@
 //! Source: the outer contract, endpoints.
 
 mod answer;
+mod attachments;
 mod events;
 mod health;
 pub mod inspect;
@@ -51,6 +52,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/metrics", web::get().to(health::metrics))
         .route("/api/host", web::get().to(health::host))
         .route("/api/events", web::get().to(events::events))
+        .route("/api/attachments", web::get().to(attachments::download))
         .route("/api/state", web::get().to(state::state))
         .route("/api/log", web::get().to(log::list))
         .route("/api/log/stats", web::get().to(log::stats))

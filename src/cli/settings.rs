@@ -31,6 +31,11 @@ pub fn host(config: &Config) -> HostSettings {
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,
+        attachment_timeout: config.attachment_timeout,
+        max_fetched_attachment: config.max_fetched_attachment,
+        max_inline_image: config.max_inline_image,
+        max_inline_text: config.max_inline_text,
+        max_chat_excerpt: config.max_chat_excerpt,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that are there whole or not at all, also after a power cut.
 //!
-//! Used for the small files of the data directory. Always: a temporary file beside the target is written and synced,
+//! Used for the small files of the data directory; attachments make their folders with it. Always: a temporary file beside the target is written and synced,
 //! then renamed over it, then the directory is synced. Nothing else in this folder writes a file by hand.
 
 use std::fs::{DirBuilder, File, OpenOptions, rename};
@@ -28,13 +28,13 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Makes the entries of `directory` durable.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     File::open(directory)?.sync_all()
 }
 
 /// Makes `directory` for the owner alone where it is missing, durably. Says whether it was made.
-pub(super) fn make_directory(directory: &Path) -> io::Result<bool> {
+pub(crate) fn make_directory(directory: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => {
             sync_directory(directory)?;

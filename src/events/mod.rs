@@ -9,7 +9,7 @@ pub mod codec;
 #[cfg(test)]
 mod conformance;
 pub mod directory;
-mod durable;
+pub(crate) mod durable;
 pub mod fault;
 pub mod floor;
 pub mod gated;

@@ -36,6 +36,9 @@ pub enum Table {
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
+    /// Folder, name of a file (`u128`), chat, kind (`t` turn, `m` pending message, `d` draft), id → empty: what in the chat
+    /// refers to the attachment.
+    Attachment = b'B',
     /// Chat, n → where the agent can go back to at the end of that turn (JSON).
     Point = b'P',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
@@ -59,6 +62,7 @@ impl Table {
         Table::Client,
         Table::Running,
         Table::SessionById,
+        Table::Attachment,
         Table::Point,
         Table::Fork,
         Table::Erasing,

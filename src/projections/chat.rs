@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
-use super::fact::Fact;
+use super::fact::{ChatText, Fact, MessageOf};
 use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
@@ -91,6 +91,15 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// What the agent is given for attached chats, by the message: of those that wait, of the running turn and of the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attached: Vec<(MessageOf, Vec<ChatText>)>,
+    /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<PendingMessage>,
+    /// Whether the running turn was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -125,6 +134,9 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            attached: Vec::new(),
+            handed: Vec::new(),
+            resumed: false,
             parts: None,
         }
     }
@@ -204,9 +216,10 @@ impl ChatFold {
             return None;
         }
         match &action.decoded {
-            StateAction::ChatTurnStarted(_) => {
+            StateAction::ChatTurnStarted(started) => {
                 self.started = at;
                 self.parts = None;
+                self.attached_goes_out(&started.turn_id, started.queued_message_id.as_deref());
                 None
             }
             StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_) => {
@@ -214,6 +227,7 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
+                self.resumed = true;
                 self.path = std::mem::take(&mut self.before);
                 self.started = self.last_started;
                 None
@@ -221,6 +235,8 @@ impl ChatFold {
             StateAction::ChatTruncated(_) => {
                 self.parts = None;
                 self.started = 0;
+                self.handed.clear();
+                self.resumed = false;
                 None
             }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
@@ -244,8 +260,36 @@ impl ChatFold {
                 self.back_to = None;
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
+            Fact::ChatsAttached { to, chats } => {
+                self.attached.retain(|(known, _)| known != to);
+                self.attached.push((to.clone(), chats.clone()));
+            }
+            Fact::SteeringHanded { id, message } => {
+                self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
+            }
+            Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
         }
+    }
+
+    /// What the agent is given for the chats that a message attaches.
+    pub fn attached_to(&self, message: &MessageOf) -> &[ChatText] {
+        self.attached.iter().find(|(to, _)| to == message).map_or(&[], |(_, chats)| chats)
+    }
+
+    /// A turn begins: what its message attaches is its own from now on, and that of messages which are gone is forgotten.
+    fn attached_goes_out(&mut self, turn: &str, queued: Option<&str>) {
+        let waiting = self.state.queued_messages.iter().flatten().chain(&self.state.steering_message);
+        let waiting = waiting.chain(&self.handed);
+        let waiting: Vec<&str> = waiting.map(|message| message.id.as_str()).collect();
+        self.attached.retain_mut(|(to, _)| match to {
+            MessageOf::Pending(id) if queued == Some(id.as_str()) => {
+                *to = MessageOf::Turn(turn.to_owned());
+                true
+            }
+            MessageOf::Pending(id) => waiting.contains(&id.as_str()),
+            MessageOf::Turn(_) => false,
+        });
     }
 
     /// Makes the branch that is kept the chat's own. The reducer does the rest, and nothing for a turn that is not there.
@@ -271,6 +315,8 @@ impl ChatFold {
 
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
+        self.handed.clear();
+        self.resumed = false;
         self.last_started = std::mem::take(&mut self.started);
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);

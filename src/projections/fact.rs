@@ -3,7 +3,7 @@
 //! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
 //! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
 
-use ahp_types::state::{ChatState, RootState, SessionState};
+use ahp_types::state::{ChatState, Message, RootState, SessionState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -56,12 +56,39 @@ pub enum Fact {
     /// Where the agent can go back to: the end of this turn, in its own words.
     #[serde(rename = "host/rewindPoint")]
     RewindPoint { turn_id: String, point: String },
+    /// What the agent is given for the chats that a message attaches, as they were when it was accepted.
+    #[serde(rename = "host/chatsAttached")]
+    ChatsAttached { to: MessageOf, chats: Vec<ChatText> },
+    /// A steering message was handed to the agent of the running turn: it has left its slot.
+    #[serde(rename = "host/steeringHanded")]
+    SteeringHanded { id: String, message: Box<Message> },
+    /// The agent took what it was handed, or it waits again.
+    #[serde(rename = "host/steeringSettled")]
+    SteeringSettled { id: String },
     /// The branch that the `chat/truncated` right behind it keeps.
     #[serde(rename = "host/branch")]
     Branch { branch: Box<Branch> },
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },
+}
+
+/// Which message of a chat is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MessageOf {
+    /// That of the turn with this id.
+    Turn(String),
+    /// The one that waits under this id.
+    Pending(String),
+}
+
+/// The text that stands for an attached chat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatText {
+    /// The attachment's place in its message, from 0.
+    pub index: usize,
+    pub text: String,
 }
 
 impl Fact {

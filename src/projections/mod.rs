@@ -17,6 +17,7 @@ pub mod replay;
 pub mod root;
 pub mod session;
 pub mod summary;
+pub mod transcript;
 pub mod turns;
 pub mod verify;
 

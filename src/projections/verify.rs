@@ -3,7 +3,7 @@
 //! One pass over the line in order, which checks checksums and numbers, and one fold of each channel without checkpoints,
 //! which checks that every turn's row, every head, every checkpoint and the catalogue say the same as the log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use super::action::Action;
@@ -13,6 +13,7 @@ use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
+use crate::attachments::references::{self, Reference};
 use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
@@ -232,8 +233,10 @@ fn session(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault
 
 fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) -> Result<(), Fault> {
     let mut plain: Option<ChatFold> = None;
+    let mut files = Files::default();
     let mut last_head = 0;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        files.after(fold, record);
         if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
             let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
             if stored.as_deref().and_then(leading_number) != Some(fold.head()) {
@@ -253,7 +256,38 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
         Ok(())
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
+    files.compare(store, channel)?;
     mirrors(store, uri, session, &at)
+}
+
+/// What in a chat refers to stored attachments, followed event by event.
+#[derive(Default)]
+struct Files {
+    waiting: BTreeSet<Reference>,
+    /// Every reference that there ever was, and whether it is still there.
+    all: BTreeMap<Reference, bool>,
+}
+
+impl Files {
+    fn after(&mut self, fold: &ChatFold, record: &Record) {
+        let Ok(action) = Action::from_stored(record.action.clone()) else { return };
+        if !references::is_touched_by(&action.decoded) {
+            return;
+        }
+        let changes = references::changes(&self.waiting, &fold.state, &action.decoded, record.origin.is_some());
+        self.all.extend(changes.added.into_iter().map(|added| (added, true)));
+        self.all.extend(changes.removed.into_iter().map(|removed| (removed, false)));
+        self.waiting = references::held(&fold.state);
+    }
+
+    fn compare(&self, store: &dyn Store, chat: ChannelId) -> Result<(), Fault> {
+        for (reference, is_there) in &self.all {
+            if store.get(Table::Attachment, &references::key(chat, reference))?.is_some() != *is_there {
+                return Err(fault(None, "what refers to a stored attachment is not what the log says"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Applies the record to a second fold, which says whether it ended a turn.

@@ -45,7 +45,8 @@ fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
     let source: Option<serde_json::Value> = params.optional("source", "an object")?;
     let source = source.map(|source| Source::parse(&source)).transpose()?;
     let working_directories = params.optional("workingDirectories", "an array of URIs")?;
-    Ok(CreateChat { session, chat, initial_message, source, working_directories })
+    let (with_bytes, attached) = (None, None);
+    Ok(CreateChat { session, chat, initial_message, source, working_directories, with_bytes, attached })
 }
 
 /// Disposes a chat; answers `null`.

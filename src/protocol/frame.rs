@@ -23,8 +23,8 @@ pub enum Incoming<'a> {
     Request { id: &'a str, method: String, params: Option<&'a RawValue> },
     /// Never answered.
     Notification { method: String, params: Option<&'a RawValue> },
-    /// An answer to something that we asked; we ask nothing, so it is ignored.
-    Response,
+    /// An answer to something that we asked: its result, or its error.
+    Response { id: Option<&'a str>, outcome: Result<&'a RawValue, &'a RawValue> },
 }
 
 /// A message that is none. [`Malformed::frame`] is the answer.
@@ -86,14 +86,18 @@ pub fn split(text: &str) -> Result<Incoming<'_>, Malformed> {
     let known_id = id.filter(|id| is_id(id)).unwrap_or("null");
     if too_deep {
         count_limit("nesting");
+        if let Some(outcome) = outcome(&raw) {
+            // An answer is not answered, whatever is wrong with it.
+            return Ok(Incoming::Response { id, outcome: outcome.and_then(Err) });
+        }
         return Err(Malformed::new(known_id, "limit-exceeded", "nested deeper than 64 arrays and objects"));
     }
     if id.is_some_and(|id| !is_id(id)) {
         return Err(Malformed::new("null", "invalid-request", "id: must be a number, a string or null"));
     }
     let Some(method) = raw.method else {
-        if raw.result.is_some() || raw.error.is_some() {
-            return Ok(Incoming::Response);
+        if let Some(outcome) = outcome(&raw) {
+            return Ok(Incoming::Response { id, outcome });
         }
         return Err(Malformed::new(known_id, "invalid-request", "method: is missing"));
     };
@@ -108,6 +112,27 @@ pub fn split(text: &str) -> Result<Incoming<'_>, Malformed> {
         Some(id) => Incoming::Request { id, method, params: raw.params },
         None => Incoming::Notification { method, params: raw.params },
     })
+}
+
+/// What a response says; `None` for what is none.
+fn outcome<'a>(raw: &Raw<'a>) -> Option<Result<&'a RawValue, &'a RawValue>> {
+    if raw.method.is_some() {
+        return None;
+    }
+    raw.error.map(Err).or_else(|| raw.result.map(Ok))
+}
+
+/// What a peer's error says, for a line of the log: nothing long, and nothing that breaks the line.
+pub fn problem_of(error: &RawValue) -> String {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Problem {
+        code: i64,
+        message: String,
+    }
+    let problem: Problem = serde_json::from_str(error.get()).unwrap_or_default();
+    let message = problem.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200);
+    format!("{} {}", problem.code, message.collect::<String>())
 }
 
 /// JSON that is no envelope, or no JSON.
@@ -184,7 +209,7 @@ mod tests {
     #[test]
     fn responses_are_told_apart_also_with_a_null_result() {
         for text in [r#"{"jsonrpc":"2.0","id":1,"result":null}"#, r#"{"id":1,"error":{"code":1}}"#] {
-            assert!(matches!(split(text), Ok(Incoming::Response)), "{text}");
+            assert!(matches!(split(text), Ok(Incoming::Response { id: Some("1"), .. })), "{text}");
         }
     }
 

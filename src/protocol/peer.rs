@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytestring::ByteString;
+use serde_json::value::RawValue;
 
 use super::App;
 use super::clients::{RememberedClient, RememberedWindow};
@@ -16,6 +17,7 @@ use super::frame::{self, Incoming};
 use super::methods;
 use super::names;
 use super::ticket::{InFlight, Ticket};
+use crate::actors::asked::NoAnswer;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::connection::{Caller, Connection, ConnectionRef};
 use crate::actors::router::Router;
@@ -91,9 +93,16 @@ impl Peer {
                 }
             }
             Ok(Incoming::Notification { method, params }) => methods::notification(self, &method, params),
-            Ok(Incoming::Response) => {}
+            Ok(Incoming::Response { id, outcome }) => self.take_answer(id, outcome),
             Err(malformed) => self.push(malformed.frame()),
         }
+    }
+
+    /// Takes an answer to what the host asked. One to something that nobody asked is ignored.
+    fn take_answer(&self, id: Option<&str>, outcome: Result<&RawValue, &RawValue>) {
+        let Some(number) = id.and_then(|id| id.parse().ok()) else { return };
+        let refused = |error: &RawValue| NoAnswer::Refused(frame::problem_of(error));
+        self.connection.answered(number, outcome.map(ToOwned::to_owned).map_err(refused));
     }
 
     /// Answers a binary message.
@@ -201,6 +210,7 @@ impl Peer {
     /// Lets the connection go: its subscriptions end, its windows are remembered, its sessions hear that it left.
     pub fn leave(&self) {
         self.has_left.set(true);
+        self.connection.give_up_asking();
         let caller = self.caller();
         let windows = self.connection.windows();
         let channels = self.router.disconnect(self.connection.id);

@@ -5,6 +5,8 @@
 
 mod actors;
 mod approvals;
+mod attached_chats;
+mod attachments;
 mod cases;
 mod chats;
 #[path = "../command/mod.rs"]
@@ -17,6 +19,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod fetched;
 mod forks;
 mod harness;
 mod killed;
@@ -31,6 +34,7 @@ mod rewinds;
 mod samples;
 mod sessions;
 mod slow;
+mod steering;
 mod summaries;
 mod turns;
 mod vscode;

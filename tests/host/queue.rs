@@ -277,17 +277,9 @@ async fn so_many_messages_wait_and_no_more() {
 }
 
 #[tokio::test]
-async fn steering_is_refused_and_begins_no_turn() {
+async fn a_kind_of_waiting_that_nobody_knows_is_malformed() {
     let host = TestHost::in_memory();
     let (mut client, chat) = open(&host).await;
-    let steer = json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "s", "message": message("left") });
-    assert_eq!(client.rejected(&chat, steer.clone()).await, "no-active-turn");
-    busy(&mut client, &chat, "t").await;
-    assert_eq!(client.rejected(&chat, steer).await, "unsupported");
-    let back = json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": "s" });
-    assert_eq!(client.rejected(&chat, back).await, "request-not-found");
-    let state = client.subscribe(&chat).await["state"].clone();
-    assert_eq!((state.get("steeringMessage"), &state["activeTurn"]["id"]), (None, &json!("t")));
     let odd = json!({ "type": "chat/pendingMessageSet", "kind": "later", "id": "s", "message": message("x") });
     assert_eq!(word(&client.act(&chat, odd).await), "malformed");
 }

@@ -1,25 +1,20 @@
-//! How turns end, and what follows: the activity is cleared, and the queue goes on or pauses.
-//!
-//! The queue's law: the next queued message goes out when a turn completes; any other end pauses a queue that has messages,
-//! and nothing leaves a paused queue by itself.
+//! How turns end. What follows is for the law of what waits: the queue goes on or pauses.
 
 use actix::{AsyncContext, Context};
 use ahp_types::actions::{
-    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatPendingMessageRemovedAction,
-    ChatResponsePartAction, ChatTurnCancelledAction, ChatTurnCompleteAction, SessionMetaChangedAction, StateAction,
+    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatResponsePartAction,
+    ChatTurnCancelledAction, ChatTurnCompleteAction, StateAction,
 };
-use ahp_types::state::{
-    ErrorInfo, ErrorResponsePart, PendingMessageKind, ResponsePart, SystemNotificationResponsePart,
-};
-use serde_json::json;
+use ahp_types::state::{ErrorInfo, ErrorResponsePart, ResponsePart, SystemNotificationResponsePart};
 
 use super::ChatActor;
-use super::decide::{Effect, Entry, turn_started};
+use super::decide::Entry;
+use super::queue::{End, Input};
+use super::waiting::{self, Following};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::session::RETRY;
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
-use crate::projections::mirror;
 
 /// How long the running turn took until `at`, by the host's clock: whole milliseconds, never negative.
 pub fn duration(chat: &ChatFold, at: Millis) -> i64 {
@@ -62,20 +57,15 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
 /// What follows the end of the running turn: entries, and what the agent is told once they are durable.
 ///
 /// `naturally`: it completed. Decided on the state before the end is applied.
-pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> (Vec<Entry>, Vec<Effect>) {
+pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
+    let end = match naturally {
+        true if cell.fold.resumed => End::ResumedComplete,
+        true => End::Complete,
+        false => End::Other,
+    };
     let mut entries: Vec<Entry> = quiet(cell).into_iter().collect();
-    let state = &cell.fold.state;
-    let next = state.queued_messages.iter().flatten().next();
-    let Some(next) = next else { return (entries, Vec::new()) };
-    if !naturally {
-        entries.extend(pause(core, cell, true));
-        return (entries, Vec::new());
-    }
-    if is_paused(core, cell) {
-        return (entries, Vec::new());
-    }
-    let (sent, effects) = send_queued(core, cell, &next.id, at);
-    entries.extend(sent);
+    let (after, effects) = waiting::follow(core, cell, Input::Ended(end), None, at).unwrap_or_default();
+    entries.extend(after);
     (entries, effects)
 }
 
@@ -83,38 +73,6 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
 pub fn quiet(cell: &ChatCell) -> Option<Entry> {
     let clear = || Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None }));
     cell.fold.state.activity.as_ref().map(|_| clear())
-}
-
-/// The two steps in which a queued message goes out: it leaves the queue, and its turn starts.
-pub fn send_queued(core: &SessionCore, cell: &ChatCell, id: &str, at: Millis) -> (Vec<Entry>, Vec<Effect>) {
-    let queued = cell.fold.state.queued_messages.iter().flatten().find(|message| message.id == id);
-    let Some(queued) = queued else { return (Vec::new(), Vec::new()) };
-    let removed = ChatPendingMessageRemovedAction { kind: PendingMessageKind::Queued, id: id.to_owned() };
-    let mut entries = vec![Entry::Host(StateAction::ChatPendingMessageRemoved(removed))];
-    let (started, effects) = turn_started::queued(core, cell, queued, at);
-    entries.extend(started);
-    (entries, effects)
-}
-
-/// Whether the chat's queue is paused.
-pub fn is_paused(core: &SessionCore, cell: &ChatCell) -> bool {
-    core.fold.paused_queues().iter().any(|chat| chat == cell.channel.as_str())
-}
-
-/// The entry that pauses the chat's queue, or lifts the pause; `None` where it is so already.
-pub fn pause(core: &SessionCore, cell: &ChatCell, paused: bool) -> Option<Entry> {
-    if is_paused(core, cell) == paused {
-        return None;
-    }
-    let mut chats = core.fold.paused_queues();
-    if paused {
-        chats.push(cell.channel.to_string());
-    } else {
-        chats.retain(|chat| chat != cell.channel.as_str());
-    }
-    let mut meta = core.fold.state.meta.clone().unwrap_or_default();
-    meta.insert(mirror::PAUSED_QUEUES.into(), json!(chats));
-    Some(Entry::Session(StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) })))
 }
 
 impl ChatActor {

@@ -3,7 +3,6 @@
 use ahp_types::state::{Message, MessageAttachment, MessageKind};
 use serde_json::{Value, json};
 
-use crate::actors::agent::PromptBlock;
 use crate::actors::rejection::{Code, Rejection};
 
 /// The key of a message's `_meta` that says who sent it.
@@ -47,7 +46,7 @@ pub fn clean(message: &mut Value) {
 /// Checks a message that a client sends: its author, its length and its attachments.
 ///
 /// # Errors
-/// [`Code::Malformed`], [`Code::LimitExceeded`], or [`Code::Unsupported`] for attachments that this version cannot keep.
+/// [`Code::Malformed`], [`Code::LimitExceeded`], or [`Code::BadAttachment`] for attachments that are none.
 pub fn check(message: &Message, max_text: usize) -> Result<(), Rejection> {
     if message.origin.kind != MessageKind::User {
         return Err(Rejection::new(Code::Malformed, "a client sends messages of origin user alone"));
@@ -58,18 +57,8 @@ pub fn check(message: &Message, max_text: usize) -> Result<(), Rejection> {
         return Err(Rejection::new(Code::LimitExceeded, text));
     }
     for attachment in message.attachments.iter().flatten() {
-        match attachment {
-            MessageAttachment::EmbeddedResource(_) => {
-                return Err(Rejection::unsupported("an attachment with its bytes in the message"));
-            }
-            MessageAttachment::Chat(_) => return Err(Rejection::unsupported("an attachment that names a chat")),
-            MessageAttachment::Unknown(_) => {
-                return Err(Rejection::new(
-                    Code::BadAttachment,
-                    "an attachment of no known kind, or without its fields",
-                ));
-            }
-            MessageAttachment::Simple(_) | MessageAttachment::Resource(_) | MessageAttachment::Annotations(_) => {}
+        if matches!(attachment, MessageAttachment::Unknown(_)) {
+            return Err(Rejection::new(Code::BadAttachment, "an attachment of no known kind, or without its fields"));
         }
     }
     Ok(())
@@ -88,27 +77,6 @@ fn first_label(message: &Message) -> Option<String> {
     let value = serde_json::to_value(message.attachments.as_ref()?.first()?).ok()?;
     let label = value.get("label")?.as_str()?;
     Some(label.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-/// The message as the agent is given it.
-pub fn blocks(message: &Message) -> Vec<PromptBlock> {
-    let mut blocks = vec![PromptBlock::Text { text: message.text.clone() }];
-    for attachment in message.attachments.iter().flatten() {
-        match attachment {
-            MessageAttachment::Resource(resource) => blocks.push(PromptBlock::ResourceLink {
-                uri: resource.uri.clone(),
-                name: resource.label.clone(),
-                mime_type: resource.content_type.clone(),
-            }),
-            MessageAttachment::Simple(simple) => {
-                if let Some(text) = &simple.model_representation {
-                    blocks.push(PromptBlock::Text { text: text.clone() });
-                }
-            }
-            _ => {}
-        }
-    }
-    blocks
 }
 
 #[cfg(test)]

@@ -12,8 +12,11 @@ mod ending;
 mod message;
 pub mod pages;
 mod process;
+mod prompt;
+pub mod queue;
 pub mod said;
 mod text;
+pub mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +28,8 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use serde_json::Value;
 
-use super::agent::AgentEvent;
+use super::agent::{AgentEvent, AgentInput};
+use super::attaching::Attached;
 use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
@@ -34,11 +38,13 @@ use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_ch
 use super::shared::Shared;
 use super::writer::{Lost, Place};
 use crate::projections::action::Action;
+use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
-pub use decide::Entry;
+pub use decide::{Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use waiting::list_paused;
 
 use decide::{Effect, Verdict, View};
 use process::Process;
@@ -69,7 +75,11 @@ pub enum ChatMessage {
     Begin {
         message: Value,
         principal: Arc<str>,
+        /// What came of its attachments.
+        attached: Option<Arc<Attached>>,
     },
+    /// A message for the agent whose attachments were read.
+    Read(Box<AgentInput>),
     /// A batch of this chat is on disk.
     Durable {
         weight: usize,
@@ -197,6 +207,17 @@ impl ChatActor {
         self.core.borrow().lane.release(None, Box::new(act));
     }
 
+    /// Lets stored attachments stay once what was recorded so far, which names them, is on disk.
+    fn keep_once_durable(&self, attached: Option<Arc<Attached>>) {
+        let Some(attached) = attached else { return };
+        let keep = move |place: Result<Place, Lost>| {
+            if place.is_ok() {
+                attached.keep();
+            }
+        };
+        self.core.borrow().lane.release_on_disk(Box::new(keep));
+    }
+
     fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
         let verdict = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
@@ -215,6 +236,7 @@ impl ChatActor {
             }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
+                let attached = client.attached.clone();
                 let by = By {
                     principal: Arc::clone(&client.caller.principal),
                     at: self.shared.clock.now(),
@@ -224,18 +246,23 @@ impl ChatActor {
                     self.close_part();
                 }
                 self.record(by, entries, effects, ctx);
+                self.keep_once_durable(attached);
             }
         }
     }
 
-    fn begin(&mut self, message: Value, principal: Arc<str>, ctx: &mut Context<Self>) {
+    fn begin(&mut self, message: Value, principal: Arc<str>, attached: Option<Arc<Attached>>, ctx: &mut Context<Self>) {
         let at = self.shared.clock.now();
         let entries = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             decide::turn_started::by_host(&core, &cell, message, &principal, at)
         };
         match entries {
-            Ok((entries, effects)) => self.record(By { principal, at, client: None }, entries, effects, ctx),
+            Ok((entries, effects)) => {
+                let entries = decide::with_chats(entries, attached.as_deref());
+                self.record(By { principal, at, client: None }, entries, effects, ctx);
+                self.keep_once_durable(attached);
+            }
             Err(rejection) => tracing::warn!(%rejection, "a new chat's first message was refused"),
         }
     }
@@ -299,7 +326,16 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             recording.session_action(Action::host(action), Some(cell.id), false);
         }
-        Entry::Fact(fact) => recording.chat_fact(cell, &fact),
+        Entry::Pause(paused) => {
+            recording.mirror(cell, false);
+            waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
+        }
+        Entry::Fact(fact) => {
+            if matches!(fact, Fact::SteeringHanded { .. }) {
+                cell.takes_steering = None;
+            }
+            recording.chat_fact(cell, &fact);
+        }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
     }
 }
@@ -352,7 +388,8 @@ impl Handler<ChatMessage> for ChatActor {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
             ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
-            ChatMessage::Begin { message, principal } => self.begin(message, principal, ctx),
+            ChatMessage::Begin { message, principal, attached } => self.begin(message, principal, attached, ctx),
+            ChatMessage::Read(input) => self.hand_over(*input),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);
                 self.cell.borrow_mut().durable(ended, used);

@@ -11,11 +11,12 @@ use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
-use super::{ChatActor, ChatMessage, message};
+use super::{ChatActor, ChatMessage};
 use crate::actors::agent::{
     AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
 };
 use crate::projections::chat::Point;
+use crate::projections::fact::MessageOf;
 use crate::projections::turns;
 
 /// A process that was started.
@@ -93,6 +94,7 @@ impl ChatActor {
                 self.end_process();
                 self.end_background_work(ctx);
             }
+            Effect::Steer { turn_id, id } => self.steer(turn_id, &id, ctx),
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
@@ -120,15 +122,32 @@ impl ChatActor {
             );
         }
         self.handed = Some(turn_id.to_owned());
-        let mut blocks = message::blocks(&message);
-        if let Some(context) = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn()) {
-            blocks.insert(0, PromptBlock::Text { text: context });
-        }
-        self.tell(AgentInput::Prompt(Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 }));
+        // What a side chat is told of the other one stands first.
+        let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
+        let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
+        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 };
+        self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
     }
 
     fn is_first_turn(&self) -> bool {
         self.cell.borrow().fold.ordinal() == 0
+    }
+
+    /// Hands a steering message to the agent, unless the turn ended meanwhile: then it waits again.
+    fn steer(&mut self, turn_id: String, id: &str, ctx: &mut Context<Self>) {
+        if self.handed.as_deref() != Some(&turn_id) {
+            return;
+        }
+        let message = {
+            let cell = self.cell.borrow();
+            let runs = cell.fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
+            let handed = cell.fold.handed.iter().find(|handed| runs && handed.id == id);
+            handed.map(|handed| handed.message.clone())
+        };
+        if let Some(message) = message {
+            let steer = AgentInput::Steer { turn_id, id: id.to_owned(), message, blocks: Vec::new() };
+            self.resolve(MessageOf::Pending(id.to_owned()), steer, ctx);
+        }
     }
 
     fn start_process(&mut self, ctx: &mut Context<Self>) -> bool {
@@ -167,7 +186,7 @@ impl ChatActor {
         true
     }
 
-    fn tell(&mut self, input: AgentInput) {
+    pub(super) fn tell(&mut self, input: AgentInput) {
         if let Some(process) = &mut self.process {
             process.handle.send(input);
         }
@@ -183,6 +202,9 @@ impl ChatActor {
         if let Some(mut process) = self.process.take() {
             process.handle.send(AgentInput::Close);
             self.shared.processes.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Ok(mut cell) = self.cell.try_borrow_mut() {
+            cell.takes_steering = None;
         }
         self.handed = None;
     }

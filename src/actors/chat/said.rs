@@ -11,8 +11,9 @@ use ahp_types::actions::{
 use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolInput};
 
 use super::decide::Entry;
+use super::queue::Input;
 use super::text::TextKind;
-use super::{ChatActor, ending};
+use super::{ChatActor, ending, waiting};
 use crate::actors::agent::{AgentEvent, Ending, ToolAsk};
 use crate::projections::chat::call_id;
 use crate::projections::fact::Fact;
@@ -35,7 +36,26 @@ impl ChatActor {
             AgentEvent::Reasoning { turn_id, text } => self.stream(turn_id, TextKind::Reasoning, &text, ctx),
             AgentEvent::Ended { ending, .. } => self.ended(ending, ctx),
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
+            AgentEvent::TakesSteering { turn_id } => {
+                self.cell.borrow_mut().takes_steering = Some(turn_id);
+                self.follow(Input::AgentTakes, ctx);
+            }
+            AgentEvent::SteeringTaken { id, .. } => self.follow(Input::Taken { id: &id }, ctx),
             other => self.append(other, ctx),
+        }
+    }
+
+    /// Records what the law of the queue makes of what the agent said.
+    fn follow(&mut self, input: Input<'_>, ctx: &mut Context<Self>) {
+        let by = self.by_agent();
+        let following = {
+            let (core, cell) = (self.core.borrow(), self.cell.borrow());
+            waiting::follow(&core, &cell, input, None, by.at)
+        };
+        if let Ok((entries, effects)) = following
+            && !entries.is_empty()
+        {
+            self.record(by, entries, effects, ctx);
         }
     }
 
@@ -169,6 +189,8 @@ fn turn_of(event: &AgentEvent) -> Option<&str> {
         | AgentEvent::Notice { turn_id, .. }
         | AgentEvent::Usage { turn_id, .. }
         | AgentEvent::RewindPoint { turn_id, .. }
+        | AgentEvent::TakesSteering { turn_id }
+        | AgentEvent::SteeringTaken { turn_id, .. }
         | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
         AgentEvent::Conversation { .. }
         | AgentEvent::Activity { .. }

@@ -33,6 +33,8 @@ pub struct ChatCell {
     pub last_used: Instant,
     /// It was let go of to sleep, and another actor may have followed: what its agent still says is not recorded.
     pub is_asleep: bool,
+    /// The turn that the agent waits for a steering message in.
+    pub takes_steering: Option<String>,
 }
 
 /// A turn that ended and may not be on disk yet, with what stands beside its row. Named as its cell's chat names it.
@@ -70,6 +72,7 @@ impl ChatCell {
             is_gone: false,
             last_used: Instant::now(),
             is_asleep: false,
+            takes_steering: None,
         }
     }
 

@@ -23,6 +23,7 @@ pub use cell::ChatCell;
 pub use checkpoints::{Unsaved, checkpoint};
 pub use recording::Recording;
 
+use crate::actors::attaching::Attached;
 use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::resent;
 use crate::actors::session::SessionActor;
@@ -52,6 +53,8 @@ pub struct ClientAction {
     pub sent: Bytes,
     /// What tells a re-sent action from a new one.
     pub fingerprint: [u8; 16],
+    /// What came of its message's attachments, once they were worked on.
+    pub attached: Option<Arc<Attached>>,
 }
 
 impl ClientAction {

@@ -15,6 +15,7 @@ use crate::actors::envelope;
 use crate::actors::session::{SessionActor, SessionMessage, reject_lost};
 use crate::actors::shared::Shared;
 use crate::actors::writer::{Lost, Place};
+use crate::attachments::{FileRef, references};
 use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
@@ -37,6 +38,7 @@ impl SessionCore {
             ended: 0,
             used: 0,
             fingerprinted: false,
+            unreferred: Vec::new(),
         }
     }
 }
@@ -54,6 +56,8 @@ pub struct Recording<'a> {
     ended: u64,
     used: usize,
     fingerprinted: bool,
+    /// Stored attachments that something no longer refers to.
+    unreferred: Vec<FileRef>,
 }
 
 impl Recording<'_> {
@@ -89,7 +93,13 @@ impl Recording<'_> {
     /// Records an action on a chat's channel.
     pub fn chat_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
         let before = chat.fold.head();
+        let files = references::is_touched_by(&action.decoded).then(|| references::held(&chat.fold.state));
         let ended = chat.fold.apply(&action, self.by.at);
+        if let Some(before) = files {
+            let changes = references::changes(&before, &chat.fold.state, &action.decoded, by_client);
+            self.batch.rows.extend(changes.rows(chat.id));
+            self.unreferred.extend(changes.removed.into_iter().map(|(file, _)| file));
+        }
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
@@ -254,8 +264,13 @@ impl Recording<'_> {
         if after.has_to_say() {
             self.core.lane.release(None, Box::new(move |place| after.run(place)));
         }
+        let unreferred = std::mem::take(&mut self.unreferred);
+        let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(attachments) = attachments.filter(|_| place.is_ok()) {
+                attachments.collect(unreferred);
+            }
             match (place, told) {
                 (Ok(_), Some(chat)) => chat.do_send(durable),
                 (Ok(_), None) => {}

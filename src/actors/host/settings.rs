@@ -13,7 +13,8 @@ pub struct HostSettings {
     pub default_directory: String,
     /// Directories that sessions may work in, by real path.
     pub allowed_directories: Vec<std::path::PathBuf>,
-    /// The host's own data directory, which no client reaches.
+    /// The host's own data directory, which no client reaches; by real path, since messages name attachments in it. Without
+    /// one no attachment can be stored.
     pub data_directory: Option<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
@@ -31,6 +32,16 @@ pub struct HostSettings {
     pub max_snapshot: usize,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
+    /// How long a client may take to hand over the files of one message that only it holds.
+    pub attachment_timeout: Duration,
+    /// Bytes of a file that is fetched from a client.
+    pub max_fetched_attachment: usize,
+    /// Bytes of an image that a model is given inline.
+    pub max_inline_image: usize,
+    /// Bytes of a text that a model is given inline.
+    pub max_inline_text: usize,
+    /// Characters of an attached chat that a model is given.
+    pub max_chat_excerpt: usize,
 }
 
 impl Default for HostSettings {
@@ -52,6 +63,11 @@ impl Default for HostSettings {
             max_sessions: None,
             max_snapshot: 48 << 20,
             max_chat_in_flight: 256 << 10,
+            attachment_timeout: Duration::from_secs(30),
+            max_fetched_attachment: 32 << 20,
+            max_inline_image: 5 << 20,
+            max_inline_text: 64 << 10,
+            max_chat_excerpt: 1_000,
         }
     }
 }

@@ -8,11 +8,12 @@ use actix::AsyncContext;
 use actix::Context;
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
-    SessionDefaultChatChangedAction, SessionMetaChangedAction, StateAction,
+    SessionDefaultChatChangedAction, StateAction,
 };
 use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
+use super::attaching::of_first_message;
 use super::create::new_chat;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
@@ -22,7 +23,6 @@ use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
-use crate::actors::rejection::Code;
 use crate::actors::root::RootMessage;
 use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
@@ -70,14 +70,7 @@ impl SessionActor {
         };
         let message = match command.initial_message.as_deref().map(parse).transpose() {
             Ok(message) => message,
-            Err(problem) => {
-                let kind = match problem.code {
-                    Code::LimitExceeded => RefusalKind::Unavailable,
-                    _ => RefusalKind::InvalidParams,
-                };
-                let refusal = Refusal::new(kind, problem.code.word(), format!("initialMessage: {}", problem.detail));
-                return refuse(&core.borrow(), refusal, reply);
-            }
+            Err(problem) => return refuse(&core.borrow(), of_first_message(&problem), reply),
         };
         let id = match self.shared.registry.reserve(uri.as_str(), ChannelKind::Chat, Some(self.id)) {
             Ok(Some(id)) => id,
@@ -115,7 +108,8 @@ impl SessionActor {
             recording.finish(None);
         }
         let principal = Arc::clone(&caller.principal);
-        let first = message.map(|message| ChatMessage::Begin { message, principal });
+        let attached = command.attached;
+        let first = message.map(|message| ChatMessage::Begin { message, principal, attached });
         self.answer_created(core, uri, first, reply, ctx);
     }
 
@@ -142,7 +136,7 @@ impl SessionActor {
         }
     }
 
-    fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
+    pub(super) fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
         let state = &core.fold.state;
         if state.lifecycle != SessionLifecycle::Ready {
             return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
@@ -202,7 +196,7 @@ impl SessionActor {
                 end_turn(&mut recording, &mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
-            unpause(&mut recording, uri);
+            chat::list_paused(&mut recording, uri, None, false);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
             recording.session_action(Action::host(removed), None, false);
             if let Some(next) = successor {
@@ -373,17 +367,5 @@ fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
     if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
         recording.chat_action(cell, Action::host(action), false);
         recording.mirror(cell, true);
-    }
-}
-
-/// Takes a chat off the list of paused queues.
-fn unpause(recording: &mut Recording<'_>, uri: &Channel) {
-    let paused = recording.core.fold.paused_queues();
-    if paused.iter().any(|chat| chat == uri.as_str()) {
-        let left: Vec<String> = paused.into_iter().filter(|chat| chat != uri.as_str()).collect();
-        let mut meta = recording.core.fold.state.meta.clone().unwrap_or_default();
-        meta.insert(mirror::PAUSED_QUEUES.into(), json!(left));
-        let changed = StateAction::SessionMetaChanged(SessionMetaChangedAction { meta: Some(meta) });
-        recording.session_action(Action::host(changed), None, false);
     }
 }

@@ -94,6 +94,7 @@ impl SessionActor {
                 let core = Rc::new(RefCell::new(core));
                 self.expect_clients(&core, ctx);
                 self.core = Some(core);
+                self.shared.attachments.sweep(self.id);
                 // A disk that took nothing a moment ago is not asked again at once.
                 match std::mem::take(&mut self.was_lost) {
                     true => drop(ctx.run_later(RETRY, |actor, _| actor.wake_running())),

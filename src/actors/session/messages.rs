@@ -7,7 +7,7 @@ use actix::Message;
 use super::answers::{no_such_chat, not_there, refuse, reject_at};
 use super::looking::{self, OnLook};
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
-use crate::actors::connection::{Caller, Window};
+use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
 use crate::actors::rejection::{Code, Rejection};
@@ -115,6 +115,18 @@ impl SessionMessage {
                 | SessionMessage::Tell(_)
                 | SessionMessage::Stop
         )
+    }
+
+    /// The connection among whose messages this one keeps its place.
+    pub fn in_order_of(&self) -> Option<ConnectionId> {
+        match self {
+            SessionMessage::Dispatch { client, .. } => Some(client.caller.connection.id),
+            SessionMessage::CreateChat { caller, .. }
+            | SessionMessage::DisposeChat { caller, .. }
+            | SessionMessage::DisposeSession { caller, .. }
+            | SessionMessage::Command { caller, .. } => Some(caller.connection.id),
+            _ => None,
+        }
     }
 
     /// Tells the sender of a message that could not be delivered.

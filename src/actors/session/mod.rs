@@ -5,6 +5,7 @@
 
 mod actions;
 mod answers;
+mod attaching;
 mod chats;
 mod create;
 mod loading;
@@ -33,10 +34,11 @@ pub use messages::{Boot, SessionMessage, Subscriber};
 use answers::subscribe;
 use messages::refuse_disposed;
 
-use super::chat::{ChatActor, ChatMessage};
-use super::connection::Caller;
+use super::chat::{self, ChatActor, ChatMessage};
+use super::connection::{Caller, ConnectionId};
 use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
+use super::resent;
 use super::shared::Shared;
 use super::writer::{Lost, Place};
 use crate::events::{Channel, ChannelId};
@@ -65,6 +67,8 @@ pub struct SessionActor {
     waiting: Option<VecDeque<SessionMessage>>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
+    /// Connections with a message whose attachments are being worked on, each with what it sent after that.
+    attaching: HashMap<ConnectionId, VecDeque<SessionMessage>>,
     /// Messages from the registry that were not handled yet.
     unread: Arc<AtomicUsize>,
 }
@@ -84,6 +88,7 @@ impl SessionActor {
             last_used: Instant::now(),
             waiting: None,
             was_lost: false,
+            attaching: HashMap::new(),
             unread,
         }
     }
@@ -149,6 +154,7 @@ impl SessionActor {
         if self.waiting.is_some() {
             return self.keep(message);
         }
+        let Some(message) = self.hold_back(message) else { return };
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
@@ -169,6 +175,8 @@ impl SessionActor {
                 }
             }
             SessionMessage::CreateChat { caller, command, reply } => {
+                let todo = self.attach_first(&core, &caller, command, reply, ctx);
+                let Some((command, reply)) = todo else { return };
                 self.create_chat(&core, &caller, *command, reply, ctx)
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
@@ -261,7 +269,12 @@ impl SessionActor {
             Err(_) => Ok(false),
         };
         match resent {
-            Ok(true) => return echo(&core.borrow().lane, client),
+            Ok(true) => {
+                // With its attachments as they were stored, and not the bytes again.
+                let recorded = resent::recorded(self.shared.store.as_ref(), &client).ok().flatten();
+                let sent = recorded.unwrap_or_else(|| client.sent.clone());
+                return echo(&core.borrow().lane, ClientAction { sent, ..client });
+            }
             Ok(false) => {}
             Err(fault) => {
                 let rejection = Rejection::new(Code::LogUnavailable, fault.to_string());
@@ -283,9 +296,14 @@ impl SessionActor {
             }
             return;
         }
-        match self.chat(core, &channel) {
-            Some(chat) => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
-            None => tracing::debug!(%channel, "an action for a chat that is gone"),
+        let Some(chat) = self.chat(core, &channel) else {
+            return tracing::debug!(%channel, "an action for a chat that is gone");
+        };
+        match action {
+            Ok(action) if client.attached.is_none() && chat::needs_work(&action.decoded) => {
+                self.attach(core, channel, client, &action, ctx);
+            }
+            action => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
         }
     }
 

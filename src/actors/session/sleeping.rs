@@ -20,7 +20,7 @@ impl SessionActor {
             }
             return;
         };
-        if self.waiting.is_some() {
+        if self.waiting.is_some() || self.is_attaching() {
             return;
         }
         self.forget_sleeping(&core);
@@ -74,7 +74,8 @@ impl SessionActor {
             chat.do_send(ChatMessage::Stop);
         }
         self.chats.clear();
-        for message in self.waiting.take().into_iter().flatten() {
+        let attaching = std::mem::take(&mut self.attaching);
+        for message in self.waiting.take().into_iter().flatten().chain(attaching.into_values().flatten()) {
             message.refuse_busy(&self.shared);
         }
         if let Some(core) = self.core.take() {

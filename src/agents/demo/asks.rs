@@ -1,4 +1,4 @@
-//! What a turn waits for: decisions about tool calls, and answers to questions.
+//! What a turn waits for: decisions about tool calls, answers to questions, and a steering message.
 //!
 //! Each is awaited under its own id and is settled once; what arrives for any other id, or late, is ignored.
 
@@ -30,6 +30,13 @@ pub(super) struct Asks {
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
     /// Answers that nobody waited for, in words, oldest first.
     unsaid: Vec<String>,
+    steering: Option<oneshot::Sender<Steering>>,
+}
+
+/// A message into the running turn.
+pub(super) struct Steering {
+    pub(super) id: String,
+    pub(super) text: String,
 }
 
 impl Asks {
@@ -43,6 +50,19 @@ impl Asks {
         let (sender, receiver) = oneshot::channel();
         self.answers.insert(request_id.to_owned(), Some(sender));
         receiver
+    }
+
+    pub(super) fn await_steering(&mut self) -> oneshot::Receiver<Steering> {
+        let (sender, receiver) = oneshot::channel();
+        self.steering = Some(sender);
+        receiver
+    }
+
+    /// Gives the message to who waits for one. Where nobody does, the host keeps it.
+    pub(super) fn steer(&mut self, message: Steering) {
+        if let Some(waiting) = self.steering.take() {
+            let _ = waiting.send(message);
+        }
     }
 
     /// Lets the answer to `request_id` be found by [`Asks::take_unsaid`].

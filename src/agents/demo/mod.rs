@@ -28,7 +28,7 @@ pub const PROVIDER: &str = "demo";
 
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: false, rewind: true, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]

@@ -102,6 +102,9 @@ impl Task {
                 AgentInput::Answer { request_id, response, answers } => desk.answer(&request_id, &response, &answers),
                 AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
+                AgentInput::Steer { turn_id: id, id: message_id, message, .. } if id == turn_id => {
+                    desk.steer(message_id, message.text);
+                }
                 AgentInput::Steer { .. } | AgentInput::ClientToolDone { .. } => {}
             }
         }

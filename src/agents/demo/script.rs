@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 7] = ["client-tool", "visual", "compact", "background", "subagent", "await-steering", "limit"];
+pub const LATER: [&str; 6] = ["client-tool", "visual", "compact", "background", "subagent", "limit"];
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,7 @@ pub enum Step {
         waits: bool,
     },
     Sleep(Duration),
+    AwaitSteering,
     Usage {
         input: i64,
         output: i64,
@@ -97,6 +98,7 @@ fn step(line: &str) -> Step {
         "question" => question(rest, true),
         "question-async" => question(rest, false),
         "sleep" => millis(rest).map(Step::Sleep),
+        "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
         "notice" => text(rest).map(Step::Notice),
         "activity" => Ok(Step::Activity(text(rest).ok())),
@@ -206,6 +208,7 @@ mod tests {
         assert_eq!(one("/question Why?"), question("Why?", &[], true));
         assert_eq!(one("/question-async Which? | a"), question("Which?", &["a"], false));
         assert_eq!(one("/sleep 250"), Step::Sleep(Duration::from_millis(250)));
+        assert_eq!(one("/await-steering"), Step::AwaitSteering);
         assert_eq!(one("/usage 10 20"), Step::Usage { input: 10, output: 20 });
         assert_eq!(one("/notice look here"), Step::Notice("look here".to_owned()));
         assert_eq!(one("/activity reading"), Step::Activity(Some("reading".to_owned())));

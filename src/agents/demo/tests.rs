@@ -275,7 +275,7 @@ fn the_demo_is_advertised_with_what_it_can_do_now() {
         json!({"multipleChats": {"fork": true, "sideChat": true}, "multipleWorkingDirectories": {}})
     );
     assert!(info["models"].as_array().unwrap().iter().all(|model| model["provider"] == "demo"));
-    assert!(agent.extras().images && agent.extras().resume && !agent.extras().steering);
+    assert!(agent.extras().images && agent.extras().resume && agent.extras().steering);
 }
 
 // What it says.

@@ -14,7 +14,7 @@ use ahp_types::state::{
 };
 use serde_json::{Value, json};
 
-use super::asks::{self, ALLOW_ALWAYS, Asks, unique_id};
+use super::asks::{self, ALLOW_ALWAYS, Asks, Steering, unique_id};
 use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
@@ -99,6 +99,10 @@ impl Desk {
         self.asks.borrow_mut().decide(tool_call_id, decision);
     }
 
+    pub(super) fn steer(&self, id: String, text: String) {
+        self.asks.borrow_mut().steer(Steering { id, text });
+    }
+
     pub(super) fn answer(
         &self,
         request_id: &str,
@@ -181,6 +185,7 @@ impl<'a> Turn<'a> {
             Step::Tool { name, input, asks } => self.tool(&name, input, asks).await?,
             Step::Question { text, options, waits } => self.question(&text, &options, waits).await?,
             Step::Sleep(pause) => tokio::time::sleep(pause).await,
+            Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
             Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
@@ -324,6 +329,15 @@ impl<'a> Turn<'a> {
         self.part(AgentEvent::Asked { turn_id: self.id(), request }).await?;
         let words = answer.await.map_err(|_| Left::Closed)?;
         self.say(&words).await
+    }
+
+    /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.
+    async fn await_steering(&self) -> Result<(), Left> {
+        let message = self.desk.asks.borrow_mut().await_steering();
+        self.desk.emit(AgentEvent::TakesSteering { turn_id: self.id() }).await?;
+        let Steering { id, text } = message.await.map_err(|_| Left::Closed)?;
+        self.desk.emit(AgentEvent::SteeringTaken { turn_id: self.id(), id }).await?;
+        self.say(&format!("steered: {text}")).await
     }
 
     // What is reported, and how it ends.

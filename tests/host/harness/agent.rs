@@ -13,6 +13,7 @@ use scrollback::agents;
 #[derive(Clone)]
 pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
+    extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -25,7 +26,13 @@ struct Heard {
 
 impl RecordingAgent {
     pub fn new() -> Self {
-        Self { demo: agents::built_in(), heard: Arc::default() }
+        let demo = agents::built_in();
+        Self { extras: demo.extras(), demo, heard: Arc::default() }
+    }
+
+    /// The same, able to do this.
+    pub fn with_extras(self, extras: AgentExtras) -> Self {
+        Self { extras, ..self }
     }
 
     /// How many processes were started.
@@ -41,6 +48,16 @@ impl RecordingAgent {
             _ => None,
         });
         prompts.collect()
+    }
+
+    /// The steering messages that its processes were handed: id and text.
+    pub fn steered(&self) -> Vec<(String, String)> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let steered = heard.inputs.iter().filter_map(|input| match input {
+            AgentInput::Steer { id, message, .. } => Some((id.clone(), message.text.clone())),
+            _ => None,
+        });
+        steered.collect()
     }
 
     /// What was decided about its tool calls, in order.
@@ -86,7 +103,7 @@ impl Agent for RecordingAgent {
     }
 
     fn extras(&self) -> AgentExtras {
-        self.demo.extras()
+        self.extras
     }
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {

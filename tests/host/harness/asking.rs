@@ -51,7 +51,8 @@ impl TestHost {
     }
 
     /// A host over the data in `directory`.
-    pub fn on_disk_with(directory: &std::path::Path, options: Options) -> Self {
+    pub fn on_disk_with(directory: &std::path::Path, mut options: Options) -> Self {
+        options.settings.data_directory.get_or_insert_with(|| directory.canonicalize().unwrap());
         Self::start(Arc::new(opened(directory)), options)
     }
 }

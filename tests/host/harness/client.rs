@@ -124,6 +124,20 @@ impl Client {
         }
     }
 
+    /// The first message that fits, waited for; the others stay to be asked for.
+    pub async fn take(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        if let Some(found) = self.waiting.iter().position(&fits) {
+            return self.waiting.remove(found).unwrap();
+        }
+        loop {
+            let message = self.receive().await.expect("the socket ended");
+            if fits(&message) {
+                return message;
+            }
+            self.waiting.push_back(message);
+        }
+    }
+
     /// Reads on until an envelope fits; returns those before it too, the one that fits last.
     pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();

@@ -51,6 +51,8 @@ pub struct TestHost {
     others: usize,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// For attachments, where the host was told no data directory.
+    _data: Option<tempfile::TempDir>,
 }
 
 impl TestHost {
@@ -61,11 +63,15 @@ impl TestHost {
 
     /// A host over the data in `directory`, which is made where it is not there.
     pub fn on_disk(directory: &Path) -> Self {
-        Self::start(Arc::new(opened(directory)), Options::default())
+        Self::on_disk_with(directory, Options::default())
     }
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
-    pub fn start(store: Arc<dyn Store>, options: Options) -> Self {
+    pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
+        if let Some(directory) = &data {
+            options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (kept, others) = (Arc::clone(&store), Arc::strong_count(&store) - 1);
@@ -95,7 +101,7 @@ impl TestHost {
             });
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
-        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread) }
+        Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod asking;
+pub mod attaching;
 mod client;
 mod host;
 pub mod laws;

@@ -3,12 +3,10 @@
 
 use bytes::Bytes;
 
-use ahp_types::actions::{ChatPendingMessageRemovedAction, StateAction};
-use ahp_types::state::PendingMessageKind;
-
 use super::Accepted;
 use crate::actors::chat::decide::{Effect, Entry};
-use crate::actors::chat::ending;
+use crate::actors::chat::queue::Input;
+use crate::actors::chat::waiting;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::envelope::CLEARED;
@@ -27,26 +25,9 @@ pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> R
         let text = format!("turn {turn_id} is running: force cancels it");
         return Err(Refusal::new(RefusalKind::TurnInProgress, "turn-in-progress", text));
     }
-    let mut entries = Vec::new();
-    let mut effects = Vec::new();
-    if let (Some(cancelled), Some(turn_id)) = (ending::cancelled(&cell.fold, at), active) {
-        entries.push(Entry::Host(cancelled));
-        entries.extend(ending::quiet(cell));
-        effects.push(Effect::Cancel { turn_id });
-    }
-    entries.extend(waiting(cell));
-    entries.extend(ending::pause(core, cell, false));
+    let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
     let cleared = Action::from_stored(Bytes::from_static(CLEARED));
     entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));
     effects.push(Effect::EndProcess);
     Ok(Accepted { ends_turn: true, ..Accepted::new(entries, effects) })
-}
-
-/// Takes back every message that waits.
-fn waiting(cell: &ChatCell) -> Vec<Entry> {
-    let state = &cell.fold.state;
-    let queued = state.queued_messages.iter().flatten().map(|message| (PendingMessageKind::Queued, &message.id));
-    let steering = state.steering_message.iter().map(|message| (PendingMessageKind::Steering, &message.id));
-    let removed = queued.chain(steering).map(|(kind, id)| ChatPendingMessageRemovedAction { kind, id: id.clone() });
-    removed.map(|action| Entry::Host(StateAction::ChatPendingMessageRemoved(action))).collect()
 }

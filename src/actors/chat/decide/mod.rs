@@ -14,16 +14,20 @@ pub mod turn_started;
 use std::collections::HashMap;
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, SessionLifecycle, ToolCallResult};
+use ahp_types::state::{
+    ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, Message, SessionLifecycle, ToolCallResult,
+};
 use bytes::Bytes;
 
 use crate::actors::agent::ToolDecision;
+use crate::actors::attaching::Attached;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::session::not_for_this_channel;
+use crate::attachments::sent;
 use crate::clock::Millis;
 use crate::projections::action::{Action, type_of};
-use crate::projections::fact::Fact;
+use crate::projections::fact::{Fact, MessageOf};
 
 /// What a decision may look at.
 pub struct View<'a> {
@@ -57,6 +61,8 @@ pub enum Entry {
     Fetched(Action),
     /// The host's, on the session's channel.
     Session(StateAction),
+    /// The chat's queue is paused, or its pause is lifted.
+    Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
     /// A fact of the host about the session.
@@ -76,6 +82,8 @@ pub enum Effect {
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
     /// The agent's process ends: the next message starts it where it is to go on from.
     EndProcess,
+    /// A steering message for the turn.
+    Steer { turn_id: String, id: String },
     /// A client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
 }
@@ -110,11 +118,75 @@ impl Verdict {
     }
 }
 
+/// The message that an action brings.
+fn message_of(action: &StateAction) -> Option<&Message> {
+    match action {
+        StateAction::ChatTurnStarted(started) => Some(&started.message),
+        StateAction::ChatPendingMessageSet(set) => Some(&set.message),
+        StateAction::ChatDraftChanged(change) => change.draft.as_ref(),
+        _ => None,
+    }
+}
+
+/// Whether an action's message has attachments to be worked on before it is decided.
+pub fn needs_work(action: &StateAction) -> bool {
+    message_of(action).is_some_and(sent::needs_work)
+}
+
+/// Whether an action's message is one that its agent will be given as it is. A draft is not.
+pub fn sends(action: &StateAction) -> bool {
+    !matches!(action, StateAction::ChatDraftChanged(_))
+}
+
+/// Whether an action would be accepted as things are, whatever comes of its message's attachments.
+///
+/// # Errors
+/// The [`Rejection`] that its sender hears.
+pub fn foresee(
+    core: &SessionCore,
+    cell: &ChatCell,
+    client: &ClientAction,
+    action: &Action,
+    at: Millis,
+) -> Result<(), Rejection> {
+    decide(&View { core, cell, client, at }, action.clone()).map(drop)
+}
+
+/// Notes behind a message what its agent is given for the chats that it attaches.
+pub fn with_chats(mut entries: Vec<Entry>, attached: Option<&Attached>) -> Vec<Entry> {
+    let Some(chats) = attached.map(|attached| attached.chats.clone()).filter(|chats| !chats.is_empty()) else {
+        return entries;
+    };
+    let of = |entry: &Entry| match entry {
+        Entry::Client(Action { decoded, .. }) | Entry::Host(decoded) => match decoded {
+            StateAction::ChatTurnStarted(started) => Some(MessageOf::Turn(started.turn_id.clone())),
+            StateAction::ChatPendingMessageSet(set) => Some(MessageOf::Pending(set.id.clone())),
+            _ => None,
+        },
+        _ => None,
+    };
+    let found = entries.iter().enumerate().find_map(|(at, entry)| Some((at, of(entry)?)));
+    if let Some((at, to)) = found {
+        entries.insert(at + 1, Entry::Fact(Fact::ChatsAttached { to, chats }));
+    }
+    entries
+}
+
 /// Decides.
 ///
 /// # Errors
 /// The [`Rejection`] that its sender hears.
 pub fn decide(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
+    Ok(match decide_on(view, action)? {
+        Verdict::Record { entries, effects, ends_turn } => {
+            let entries = with_chats(entries, view.client.attached.as_deref());
+            Verdict::Record { entries, effects, ends_turn }
+        }
+        nothing => nothing,
+    })
+}
+
+fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
     let hidden = view.chat().interactivity == Some(ChatInteractivity::Hidden);
     if hidden {
         return Err(Rejection::new(Code::ReadOnly, "the chat takes no actions of clients"));

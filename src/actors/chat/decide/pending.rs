@@ -1,4 +1,4 @@
-//! Waiting messages: queued ones go out one a turn, first in, first out.
+//! Waiting messages: what people put in, change and take back. What follows is for the law of the queue.
 
 use ahp_types::actions::{
     ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction, StateAction,
@@ -6,9 +6,10 @@ use ahp_types::actions::{
 use ahp_types::state::{PendingMessage, PendingMessageKind};
 use serde_json::Value;
 
-use super::turn_started::{around, id, queued};
-use super::{Effect, Entry, Verdict, View, ready};
-use crate::actors::chat::{ending, message};
+use super::turn_started::{draft_sent, id};
+use super::{Verdict, View, ready};
+use crate::actors::chat::queue::{self, Input, Step};
+use crate::actors::chat::{message, waiting};
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
 
@@ -17,22 +18,26 @@ pub fn set(view: &View<'_>, set: &ChatPendingMessageSetAction, action: &Action) 
     ready(view.core)?;
     id(&set.id)?;
     message::check(&set.message, view.core.shared.settings.max_message_text)?;
-    if set.kind == PendingMessageKind::Steering {
-        return Err(steering(view));
-    }
-    let waiting = view.chat().queued_messages.iter().flatten().find(|message| message.id == set.id);
     let action = signed(action, &view.client.caller.principal)?;
-    if let Some(waiting) = waiting {
-        let StateAction::ChatPendingMessageSet(edited) = &action.decoded else {
-            return Err(Rejection::new(Code::Malformed, "no message"));
-        };
-        return Ok(Verdict::unless(waiting.message == edited.message, action));
-    }
+    let StateAction::ChatPendingMessageSet(set) = action.decoded.clone() else {
+        return Err(Rejection::new(Code::Malformed, "no message"));
+    };
     let seen = view.cell.has_seen(&view.core.shared, b'm', &set.id);
-    if seen.map_err(|fault| Rejection::new(Code::LogUnavailable, fault.to_string()))? {
-        return Err(Rejection::new(Code::RequestNotFound, format!("message {} went out or was taken back", set.id)));
+    let used = seen.map_err(|fault| Rejection::new(Code::LogUnavailable, fault.to_string()))?;
+    let message = PendingMessage { id: set.id, message: set.message };
+    let input = match set.kind {
+        PendingMessageKind::Queued => Input::Queue { message: &message, used },
+        PendingMessageKind::Steering => Input::Steer { message: &message, used },
+    };
+    let unchanged = action.bytes.clone();
+    let (mut entries, effects) = waiting::follow(view.core, view.cell, input, Some(action), view.at)?;
+    if entries.is_empty() {
+        return Ok(Verdict::Nothing(unchanged));
     }
-    new(view, action)
+    if !used {
+        entries.extend(draft_sent(view.cell));
+    }
+    Ok(Verdict::with(entries, effects))
 }
 
 fn signed(action: &Action, principal: &str) -> Result<Action, Rejection> {
@@ -44,82 +49,27 @@ fn signed(action: &Action, principal: &str) -> Result<Action, Rejection> {
     Ok(Action::from_json(value)?)
 }
 
-fn steering(view: &View<'_>) -> Rejection {
-    if view.active().is_none() {
-        return Rejection::new(Code::NoActiveTurn, "no turn is running that the message could go into");
-    }
-    Rejection::unsupported("a message into a running turn")
-}
-
-/// A new queued message: it waits behind those that wait, and the head goes out where nothing runs.
-fn new(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
-    let StateAction::ChatPendingMessageSet(set) = action.decoded.clone() else {
-        return Err(Rejection::new(Code::Malformed, "no message"));
-    };
-    let limit = view.core.shared.settings.max_queued_messages;
-    let waiting: Vec<&PendingMessage> = view.chat().queued_messages.iter().flatten().collect();
-    if waiting.len() >= limit {
-        metrics::counter!("scrollback_limit_met_total", "limit" => "queued_messages").increment(1);
-        return Err(Rejection::new(Code::LimitExceeded, format!("at most {limit} messages wait in a chat")));
-    }
-    let added = PendingMessage { id: set.id, message: set.message };
-    let mut entries = vec![Entry::Client(action)];
-    let mut effects = Vec::new();
-    entries.extend(ending::pause(view.core, view.cell, false));
-    if view.active().is_none() {
-        let head = waiting.first().copied().unwrap_or(&added);
-        entries.push(Entry::Host(StateAction::ChatPendingMessageRemoved(ChatPendingMessageRemovedAction {
-            kind: PendingMessageKind::Queued,
-            id: head.id.clone(),
-        })));
-        let (started, prompt): (Vec<Entry>, Vec<Effect>) = queued(view.core, view.cell, head, view.at);
-        entries.extend(started);
-        effects.extend(prompt);
-    }
-    // The draft was what has just been sent; a name that the chat lacks comes with the turn.
-    let draft = around(view.core, view.cell, &added.message, true).into_iter();
-    entries.extend(draft.filter(|entry| matches!(entry, Entry::Host(StateAction::ChatDraftChanged(_)))));
-    Ok(Verdict::with(entries, effects))
-}
-
 /// `chat/pendingMessageRemoved`: a waiting message is taken back.
 pub fn removed(
     view: &View<'_>,
     removed: &ChatPendingMessageRemovedAction,
     action: Action,
 ) -> Result<Verdict, Rejection> {
-    let chat = view.chat();
-    let waits = match removed.kind {
-        PendingMessageKind::Queued => chat.queued_messages.iter().flatten().any(|m| m.id == removed.id),
-        PendingMessageKind::Steering => chat.steering_message.as_ref().is_some_and(|m| m.id == removed.id),
-    };
-    if !waits {
-        return Err(Rejection::new(Code::RequestNotFound, format!("no message {} waits", removed.id)));
-    }
-    let mut entries = vec![Entry::Client(action)];
-    let was_last = chat.queued_messages.iter().flatten().count() == 1;
-    if removed.kind == PendingMessageKind::Queued && was_last {
-        entries.extend(ending::pause(view.core, view.cell, false));
-    }
-    Ok(Verdict::with(entries, Vec::new()))
+    let input = Input::TakeBack { kind: removed.kind, id: &removed.id };
+    let (entries, effects) = waiting::follow(view.core, view.cell, input, Some(action), view.at)?;
+    Ok(Verdict::with(entries, effects))
 }
 
 /// `chat/queuedMessagesReordered`: broadcast with every id, so that every client agrees.
 pub fn reordered(view: &View<'_>, wanted: &ChatQueuedMessagesReorderedAction) -> Result<Verdict, Rejection> {
-    let waiting: Vec<&str> = view.chat().queued_messages.iter().flatten().map(|m| m.id.as_str()).collect();
-    if waiting.is_empty() {
-        return Err(Rejection::new(Code::RequestNotFound, "no message waits"));
-    }
-    let mut order: Vec<String> = Vec::with_capacity(waiting.len());
-    for id in wanted.order.iter().filter(|id| waiting.contains(&id.as_str())) {
-        if !order.contains(id) {
-            order.push(id.clone());
+    let waiting = waiting::of(view.core, view.cell);
+    let now = waiting.queued.iter().map(|message| message.id.as_str()).collect();
+    let steps = queue::decide(waiting, Input::Order(&wanted.order))?;
+    let action = |order: Vec<&str>| Step::Order(order).action("", "").map(Action::host);
+    Ok(match steps.into_iter().next() {
+        Some(Step::Order(order)) => {
+            action(order).map_or_else(|| Verdict::with(Vec::new(), Vec::new()), Verdict::accept)
         }
-    }
-    let rest: Vec<String> =
-        waiting.iter().filter(|id| !order.iter().any(|o| o == *id)).map(ToString::to_string).collect();
-    order.extend(rest);
-    let unchanged = order.iter().map(String::as_str).eq(waiting.iter().copied());
-    let action = StateAction::ChatQueuedMessagesReordered(ChatQueuedMessagesReorderedAction { order });
-    Ok(Verdict::unless(unchanged, Action::host(action)))
+        _ => Verdict::Nothing(action(now).map(|action| action.bytes).unwrap_or_default()),
+    })
 }

@@ -4,11 +4,12 @@
 //! and its session get their names from it, and a paused queue goes on.
 
 use ahp_types::actions::{ChatDraftChangedAction, ChatTurnStartedAction, SessionTitleChangedAction, StateAction};
-use ahp_types::state::{Message, MessageKind, MessageOrigin, PendingMessage};
+use ahp_types::state::{Message, MessageKind, MessageOrigin};
 use serde_json::Value;
 
 use super::{Effect, Entry, Verdict, View, ready};
-use crate::actors::chat::{ending, message};
+use crate::actors::chat::queue::Input;
+use crate::actors::chat::{message, waiting};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::clock::{self, Millis};
@@ -38,10 +39,11 @@ pub fn decide(view: &View<'_>, started: &ChatTurnStartedAction, action: &Action)
         return Err(Rejection::new(Code::Malformed, "startedAt is a time as in RFC 3339"));
     }
     let signed = signed(action, &view.client.caller.principal)?;
-    let mut entries = vec![Entry::Client(signed)];
-    entries.extend(around(view.core, view.cell, &started.message, true));
-    entries.extend(ending::pause(view.core, view.cell, false));
-    Ok(Verdict::with(entries, vec![Effect::Prompt { turn_id: started.turn_id.clone() }]))
+    let (mut entries, mut effects) = waiting::follow(view.core, view.cell, Input::Start, Some(signed), view.at)?;
+    entries.extend(draft_sent(view.cell));
+    entries.extend(named(view.core, view.cell, &started.message));
+    effects.push(Effect::Prompt { turn_id: started.turn_id.clone() });
+    Ok(Verdict::with(entries, effects))
 }
 
 /// Whether `time` is a time that a turn can start at, and that the reducers can read too.
@@ -65,12 +67,15 @@ fn signed(action: &Action, principal: &str) -> Result<Action, Rejection> {
     Ok(Action::from_json(value)?)
 }
 
-/// What goes with a message that is sent: the draft is cleared, and who has no name gets one.
-pub fn around(core: &SessionCore, cell: &ChatCell, message: &Message, by_a_person: bool) -> Vec<Entry> {
+/// What a person sends was the draft until now: it is cleared.
+pub fn draft_sent(cell: &ChatCell) -> Option<Entry> {
+    let cleared = StateAction::ChatDraftChanged(ChatDraftChangedAction { draft: None });
+    cell.fold.state.draft.is_some().then_some(Entry::Host(cleared))
+}
+
+/// Who has no name gets one from the message whose turn begins.
+pub fn named(core: &SessionCore, cell: &ChatCell, message: &Message) -> Vec<Entry> {
     let mut entries = Vec::new();
-    if by_a_person && cell.fold.state.draft.is_some() {
-        entries.push(Entry::Host(StateAction::ChatDraftChanged(ChatDraftChangedAction { draft: None })));
-    }
     let deferred = core.shared.deferred_titles.load(std::sync::atomic::Ordering::Acquire);
     let names = cell.fold.state.title.is_empty() && !deferred;
     if let Some(title) = message::name(message).filter(|_| names) {
@@ -103,21 +108,6 @@ pub fn id(id: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The turn of a queued message whose time has come. The message was signed when it was queued.
-pub fn queued(core: &SessionCore, cell: &ChatCell, queued: &PendingMessage, at: Millis) -> (Vec<Entry>, Vec<Effect>) {
-    let turn_id = ulid::Ulid::new().to_string();
-    let started = ChatTurnStartedAction {
-        turn_id: turn_id.clone(),
-        started_at: clock::rfc3339(at),
-        message: queued.message.clone(),
-        queued_message_id: Some(queued.id.clone()),
-        meta: None,
-    };
-    let mut entries = vec![Entry::Host(StateAction::ChatTurnStarted(started))];
-    entries.extend(around(core, cell, &queued.message, false));
-    (entries, vec![Effect::Prompt { turn_id }])
-}
-
 /// The first turn of a chat that was created with a message.
 pub fn by_host(
     core: &SessionCore,
@@ -139,6 +129,7 @@ pub fn by_host(
         queued_message_id: None,
         meta: None,
     }))];
-    entries.extend(around(core, cell, &message, true));
+    entries.extend(draft_sent(cell));
+    entries.extend(named(core, cell, &message));
     Ok((entries, vec![Effect::Prompt { turn_id }]))
 }
