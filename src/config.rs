@@ -190,7 +190,7 @@ pub enum LogFormat {
 pub enum Kept {
     /// Kept in the log for admins, and listed nowhere.
     Hidden,
-    /// Erased: not by this version.
+    /// Erased.
     Delete,
 }
 
@@ -258,15 +258,8 @@ impl Config {
         if self.max_nesting != 64 {
             return Some(("max_nesting", "only 64 is served by this version".into()));
         }
-        let late = |what: Kept| what == Kept::Delete;
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));
-        }
-        if late(self.disposed_sessions) {
-            return Some(("disposed_sessions", "\"delete\" is not served by this version: use \"hidden\"".into()));
-        }
-        if late(self.closed_chats) {
-            return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::log::{Row, VisitRow};
 use super::rows::channel_key;
 use super::stage::{self, Known, Numbered, RowKey};
-use super::{Batch, Channel, ChannelId, EventLog, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, Channel, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
 
 /// How many rows or events are copied out at once, so that a visit never holds the lock.
 const CHUNK: usize = 64;
@@ -188,16 +188,25 @@ impl EventLog for MemoryStore {
         Ok(self.read().last_of(channel, upto))
     }
 
-    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
         let mut state = self.write();
         let of_channel = state.by_channel.range((channel, 0)..=(channel, ServerSeq::MAX)).map(|(_, seq)| *seq);
-        let gone: Vec<ServerSeq> = of_channel.filter(|seq| state.events.get(seq).is_some_and(erased)).collect();
-        state.next = state.next.max(state.tail().saturating_add(1));
-        for seq in &gone {
-            state.events.remove(seq);
-            state.by_channel.remove(&(channel, *seq));
+        let fates = of_channel.filter_map(|seq| Some((seq, fate(state.events.get(&seq)?))));
+        let changed: Vec<_> = fates.filter(|(_, fate)| *fate != Fate::Stays).collect();
+        state.next = state.next_seq();
+        let count = changed.len() as u64;
+        for (seq, fate) in changed {
+            match fate {
+                Fate::Says(action) => {
+                    state.events.entry(seq).and_modify(|record| record.action = action);
+                }
+                Fate::Goes | Fate::Stays => {
+                    state.events.remove(&seq);
+                    state.by_channel.remove(&(channel, seq));
+                }
+            }
         }
-        Ok(gone.len() as u64)
+        Ok(count)
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -8,17 +8,13 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::action::type_of;
 use super::catalogue;
 use super::turns;
 use super::{FoldFault, fact::Fact};
 use crate::events::rows::{self, ChannelKind, ChannelRow, channel_key, number_of_key};
-use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Store, Table};
-
-/// Mirrors of a chat that go with it. What else the session's channel says of it names it and no more.
-const MIRRORS: [&str; 4] =
-    ["session/chatAdded", "session/chatUpdated", "session/inputNeededSet", "session/inputNeededRemoved"];
+use crate::events::{Batch, Channel, ChannelId, Fate, Kind, NewEvent, RowOp, ServerSeq, Store, Table};
 
 /// How many rows are removed in one step.
 const STEP: usize = 1_000;
@@ -36,26 +32,42 @@ pub struct Erasure {
     pub events: u64,
     pub first: ServerSeq,
     pub last: ServerSeq,
+    /// Who asked for it.
+    principal: String,
+    /// Whether it is in the log that this is erased.
+    begun: bool,
 }
+
+/// What stands beside a chat's events and is nobody's here: gives the rows that go with it but for those of turns that stay.
+pub type Beside<'a> = &'a dyn Fn(ChannelId, &dyn Fn(&str) -> bool) -> Result<Vec<RowOp>, FoldFault>;
 
 impl Erasure {
     /// What erasing `uri` takes; `None` for what is no session and no chat.
     ///
     /// # Errors
     /// [`FoldFault`] when the store cannot be read.
-    pub fn plan(store: &dyn Store, uri: &str) -> Result<Option<Self>, FoldFault> {
+    pub fn plan(store: &dyn Store, uri: &str, principal: &str) -> Result<Option<Self>, FoldFault> {
         let Some(row) = catalogue::channel(store, uri)? else { return Ok(None) };
         let (session, chats) = match row.kind {
             ChannelKind::Chat => (Some(row.session), vec![(row.id, uri.to_owned())]),
             ChannelKind::Session => (None, chats_of(store, ChannelId(row.id))?),
             _ => return Ok(None),
         };
-        let uri = uri.to_owned();
-        let mut plan = Self { uri, channel: row.id, session, chats, events: 0, first: 0, last: 0 };
+        let mut plan = Self::of(uri, row.id, session, chats, principal);
         let mut seqs = (0, ServerSeq::MAX, 0);
         plan.each_event(store, &mut |seq| seqs = (seqs.0 + 1, seqs.1.min(seq), seqs.2.max(seq)))?;
         (plan.events, plan.first, plan.last) = seqs;
         Ok(Some(plan))
+    }
+
+    fn of(uri: &str, channel: u64, session: Option<u64>, chats: Vec<(u64, String)>, principal: &str) -> Self {
+        let (uri, principal) = (uri.to_owned(), principal.to_owned());
+        Self { uri, channel, session, chats, events: 0, first: 0, last: 0, principal, begun: false }
+    }
+
+    /// The row that says that a channel, whose end is in the same batch, is to be erased.
+    pub fn wanted(uri: &str, channel: ChannelId, session: Option<ChannelId>, principal: &str) -> RowOp {
+        Self::of(uri, channel.0, session.map(|session| session.0), Vec::new(), principal).row()
     }
 
     /// The chats that go.
@@ -74,15 +86,16 @@ impl Erasure {
         Ok(())
     }
 
-    /// The event and the row that say that this is being erased, by `principal`.
-    pub fn begun(&self, principal: &str, at: i64) -> Batch {
+    /// The event and the row that say that this is being erased.
+    pub fn begin(&mut self, at: i64) -> Batch {
+        self.begun = true;
         let fact = Fact::Erased { uri: self.uri.clone(), events: self.events, first: self.first, last: self.last };
         let event = NewEvent {
             channel: Channel::root(),
             channel_id: ChannelId::ROOT,
             kind: Kind::Host,
             at,
-            principal: principal.into(),
+            principal: self.principal.as_str().into(),
             origin: None,
             about: None,
             action: fact.bytes(),
@@ -91,36 +104,45 @@ impl Erasure {
     }
 
     /// The row that keeps the erasure until it is done.
-    pub fn row(&self) -> RowOp {
+    fn row(&self) -> RowOp {
         let value = Bytes::from(serde_json::to_vec(self).unwrap_or_default());
         RowOp::Put { table: Table::Erasing, key: channel_key(ChannelId(self.channel)), value }
     }
 
-    /// Erasures that were begun and are not done.
+    /// Does what was begun, or asked for, and is not done: at a start, before anything else.
     ///
     /// # Errors
-    /// [`FoldFault`] when the store cannot be read.
-    pub fn begun_before(store: &dyn Store) -> Result<Vec<Self>, FoldFault> {
-        let mut all = Vec::new();
+    /// [`FoldFault`] when the store cannot be read or written.
+    pub fn finish_all(store: &dyn Store, at: i64, beside: Beside<'_>) -> Result<usize, FoldFault> {
+        let mut all: Vec<Self> = Vec::new();
         store.scan_rows(Table::Erasing, &[], None, &mut |_, value| {
             all.extend(serde_json::from_slice::<Self>(value).ok());
             ControlFlow::Continue(())
         })?;
-        Ok(all)
+        let count = all.len();
+        for erasure in all {
+            if erasure.begun {
+                erasure.carry_out(store, beside)?;
+            } else if let Some(mut erasure) = Self::plan(store, &erasure.uri, &erasure.principal)? {
+                store.append(&[erasure.begin(at)])?;
+                erasure.carry_out(store, beside)?;
+            }
+        }
+        Ok(count)
     }
 
     /// Removes it all. May be done again where it was left.
     ///
     /// # Errors
     /// [`FoldFault`] when the store cannot be read or written.
-    pub fn carry_out(&self, store: &dyn Store) -> Result<(), FoldFault> {
+    pub fn carry_out(&self, store: &dyn Store, beside: Beside<'_>) -> Result<(), FoldFault> {
         for (chat, uri) in self.chats() {
-            erase_chat(store, chat, uri)?;
+            erase_chat(store, chat, uri, beside)?;
             if let Some(session) = self.session {
-                let mirrors = |record: &crate::events::Record| {
-                    record.about == Some(chat) && MIRRORS.contains(&type_of(&record.action).as_ref())
-                };
-                store.erase(ChannelId(session), &mirrors)?;
+                store.erase(ChannelId(session), &|record| match record.about == Some(chat) {
+                    true => silenced(&record.action),
+                    false => Fate::Stays,
+                })?;
                 remove(store, Table::Checkpoint, &channel_key(ChannelId(session)), &|_| true)?;
             }
         }
@@ -133,7 +155,7 @@ impl Erasure {
 
     fn erase_session(&self, store: &dyn Store) -> Result<(), FoldFault> {
         let id = ChannelId(self.channel);
-        store.erase(id, &|_| true)?;
+        store.erase(id, &|_| Fate::Goes)?;
         remove(store, Table::Checkpoint, &channel_key(id), &|_| true)?;
         let mut ops = Vec::new();
         if let Some(old) = catalogue::entry(store, id)? {
@@ -169,8 +191,8 @@ fn chats_of(store: &dyn Store, session: ChannelId) -> Result<Vec<(u64, String)>,
     }
 }
 
-fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str) -> Result<(), FoldFault> {
-    store.erase(chat, &|_| true)?;
+fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>) -> Result<(), FoldFault> {
+    store.erase(chat, &|_| Fate::Goes)?;
     let prefix = channel_key(chat);
     for table in [Table::Head, Table::Checkpoint, Table::Running] {
         remove(store, table, &prefix, &|_| true)?;
@@ -185,42 +207,81 @@ fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str) -> Result<(), FoldF
     })?;
     remove(store, Table::Fork, &[], &|key| key.ends_with(&prefix) && !key.starts_with(&prefix))?;
     append(store, forget_channel(uri, chat))?;
-    keep_for_forks(store, chat)?;
+    keep_for_forks(store, chat, beside)?;
     for source in sources.into_iter().map(ChannelId) {
         if catalogue::uri(store, source)?.is_none() {
-            keep_for_forks(store, source)?;
+            keep_for_forks(store, source, beside)?;
         }
     }
     Ok(())
 }
 
 /// Removes the rows of an erased chat but for the turns that forks have.
-fn keep_for_forks(store: &dyn Store, chat: ChannelId) -> Result<(), FoldFault> {
+fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Result<(), FoldFault> {
     let prefix = channel_key(chat);
     let mut ends = Vec::new();
     store.scan_rows(Table::Fork, &prefix, None, &mut |key, _| {
         ends.extend(key.get(8..16).and_then(|n| Some(u64::from_be_bytes(n.try_into().ok()?))));
         ControlFlow::Continue(())
     })?;
-    let (mut needed, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    let (mut needed, mut ids) = (BTreeSet::new(), BTreeSet::<String>::new());
     for end in ends {
         let mut next = end;
         while next != 0 && turns::place(chat, next).0 == chat && needed.insert(next) {
             let turn = turns::read(store, chat, next)?;
             let id: Option<Id> = serde_json::from_slice(&turn.json).ok();
-            ids.extend(id.map(|turn| rows::used_key(chat, b't', &turn.id)));
+            ids.extend(id.map(|turn| turn.id));
             next = turn.row.prev;
         }
     }
     for table in [Table::Turn, Table::Point] {
         remove(store, table, &prefix, &|key| !number_of_key(key).is_some_and(|n| needed.contains(&n)))?;
     }
-    remove(store, Table::Used, &prefix, &|key| !ids.contains(key))
+    append(store, beside(chat, &|turn| ids.contains(turn))?)?;
+    let used: BTreeSet<Vec<u8>> = ids.iter().map(|id| rows::used_key(chat, b't', id)).collect();
+    remove(store, Table::Used, &prefix, &|key| !used.contains(key))
 }
 
 #[derive(Deserialize)]
 struct Id {
     id: String,
+}
+
+/// What a session's channel says of a chat, without what was said in the chat: the states that it folds to differ in nothing else.
+fn silenced(action: &Bytes) -> Fate {
+    let Ok(mut value) = serde_json::from_slice::<Value>(action) else { return Fate::Goes };
+    let before = value.clone();
+    match value.get("type").and_then(Value::as_str) {
+        Some("session/chatAdded") => value.get_mut("summary").map_or((), silence_summary),
+        Some("session/chatUpdated") => value.get_mut("changes").map_or((), silence_summary),
+        Some("session/inputNeededSet") => silence_input(&mut value),
+        _ => {}
+    }
+    if value == before { Fate::Stays } else { Fate::Says(Bytes::from(value.to_string())) }
+}
+
+fn silence_summary(summary: &mut Value) {
+    for key in ["title", "activity"] {
+        if let Some(text) = summary.get_mut(key).filter(|text| text.is_string()) {
+            *text = Value::from("");
+        }
+    }
+    if let Some(origin) = summary.get_mut("origin").and_then(Value::as_object_mut) {
+        origin.remove("selection");
+    }
+}
+
+/// Texts of a question or a tool call; the fields that the reducers look at stay.
+fn silence_input(value: &mut Value) {
+    const KEPT: [&str; 8] = ["type", "kind", "id", "chat", "turnId", "clientId", "status", "toolCallId"];
+    match value {
+        Value::String(text) => text.clear(),
+        Value::Array(items) => items.iter_mut().for_each(silence_input),
+        Value::Object(fields) => {
+            fields.iter_mut().filter(|(key, _)| !KEPT.contains(&key.as_str())).for_each(|(_, v)| silence_input(v));
+        }
+        _ => {}
+    }
 }
 
 fn forget_channel(uri: &str, id: ChannelId) -> Vec<RowOp> {

@@ -19,6 +19,7 @@ mod deltas;
 mod disk;
 mod drafts;
 mod durability;
+mod erasure;
 mod fetched;
 mod forks;
 mod harness;

@@ -23,6 +23,12 @@ pub enum Boot {
     Load,
 }
 
+/// What comes back.
+pub enum Restoring {
+    Session,
+    Chat(Channel),
+}
+
 /// What a session is told.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -76,6 +82,16 @@ pub enum SessionMessage {
     Look {
         chat: Channel,
         then: OnLook,
+    },
+    /// What is gone from every list comes back.
+    Restore {
+        what: Restoring,
+        principal: Arc<str>,
+        reply: Reply,
+    },
+    /// The session is disposed and its events are about to go: let go of what is held, and write nothing.
+    Forget {
+        reply: Reply,
     },
     /// A client is gone from this session: its entry goes after the grace time.
     ClientLeft {
@@ -144,7 +160,9 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -167,7 +185,9 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { reply, .. }
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }

@@ -11,6 +11,7 @@ mod create;
 mod loading;
 mod looking;
 mod messages;
+mod restoring;
 mod sleeping;
 pub mod sources;
 
@@ -29,7 +30,7 @@ pub use answers::{
     answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
 };
 pub use looking::{ChatLook, OnLook};
-pub use messages::{Boot, SessionMessage, Subscriber};
+pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
 
 use answers::subscribe;
 use messages::refuse_disposed;
@@ -158,6 +159,13 @@ impl SessionActor {
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        let message = match message {
+            SessionMessage::Restore { what, principal, reply } => {
+                return self.restore(&core, &what, principal, reply);
+            }
+            SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
+            message => message,
+        };
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
@@ -205,7 +213,9 @@ impl SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. }
+            SessionMessage::Restore { .. }
+            | SessionMessage::Forget { .. }
+            | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)

@@ -1,4 +1,5 @@
-//! Events that are removed for good: their runs are written again without them, and the directories of their commits say so.
+//! Events that are removed for good, or what they say: their runs are written again, and the directories of their commits say
+//! what is missing.
 //!
 //! One atomic step, however many they are. What is left names what is before it as if they had never been, so that a scan finds
 //! no gap.
@@ -10,18 +11,14 @@ use super::log::{channel_prefix, decoded, upto};
 use super::runs::{Directory, Run, RunWriter};
 use super::tree::{Changes, Unread, Values};
 use super::{SledStore, keys, pieces, remember};
-use crate::events::{ChannelId, LogFault, Record, ServerSeq};
+use crate::events::{ChannelId, Fate, LogFault, Record, ServerSeq, codec};
 
 /// The directories that change, by key, each with the pieces that it had.
 type Directories = BTreeMap<Vec<u8>, (Directory, usize)>;
 
 impl SledStore {
     /// See [`crate::events::EventLog::erase`].
-    pub(super) fn remove_events(
-        &self,
-        channel: ChannelId,
-        erased: &dyn Fn(&Record) -> bool,
-    ) -> Result<u64, LogFault> {
+    pub(super) fn remove_events(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
         let mut writer = self.writer();
         writer.refuse_when_read_only()?;
         let Some(name) = self.stored_name(channel)? else { return Ok(0) };
@@ -37,23 +34,30 @@ impl SledStore {
             let run = Run::parse(value, first).map_err(|e| place(Unread::Damaged(e)))?;
             let mut rest = RunWriter::new(last);
             let mut kept = Vec::with_capacity(run.entries.len());
+            let mut said = 0;
             for (seq, range) in &run.entries {
-                if erased(&decoded(&run, *seq, range, &name, channel)?) {
-                    continue;
-                }
+                let record = decoded(&run, *seq, range, &name, channel)?;
+                let bytes = match fate(&record) {
+                    Fate::Goes => continue,
+                    Fate::Stays => run.record(range).to_vec(),
+                    Fate::Says(action) => {
+                        said += 1;
+                        again(record, action).map_err(|e| place(Unread::Damaged(e)))?
+                    }
+                };
                 rest.push(*seq, |out| {
-                    out.extend_from_slice(&run.record(range));
+                    out.extend_from_slice(&bytes);
                     Ok(())
                 })
                 .map_err(|e| place(Unread::Damaged(e)))?;
                 kept.push(*seq);
             }
             let dropped = run.entries.len() - kept.len();
-            if dropped == 0 && run.previous == last {
+            if dropped == 0 && said == 0 && run.previous == last {
                 last = run.last();
                 continue;
             }
-            gone += dropped as u64;
+            gone += dropped as u64 + said;
             last = kept.last().copied().unwrap_or(last);
             let stays = kept.first().map(|first| keys::run(channel, *first));
             let mut pieces_now = 0;
@@ -84,11 +88,7 @@ impl SledStore {
     }
 
     /// The directory of the commit that event `first` is in.
-    fn directory_of<'a>(
-        &self,
-        first: ServerSeq,
-        found: &'a mut Directories,
-    ) -> Result<&'a mut Directory, LogFault> {
+    fn directory_of<'a>(&self, first: ServerSeq, found: &'a mut Directories) -> Result<&'a mut Directory, LogFault> {
         let place = |unread: Unread| unread.at(format!("the commit of event {first}"));
         let missing = || LogFault::Damaged {
             place: format!("the commit of event {first}"),
@@ -104,4 +104,11 @@ impl SledStore {
             }
         }
     }
+}
+
+/// The bytes of a record that says something else now.
+fn again(record: Record, action: bytes::Bytes) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    codec::encode_record(&Record { action, ..record }, &mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
 }

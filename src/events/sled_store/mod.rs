@@ -36,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::log::{Row, VisitRow};
 use super::stage::RowChanges;
-use super::{Batch, Channel, ChannelId, EventLog, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, Channel, ChannelId, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
 use tree::Tree;
 
 /// What a store is opened for.
@@ -225,8 +225,8 @@ impl EventLog for SledStore {
         self.newest_at(channel, upto)
     }
 
-    fn erase(&self, channel: ChannelId, erased: &dyn Fn(&Record) -> bool) -> Result<u64, LogFault> {
-        self.remove_events(channel, erased)
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        self.remove_events(channel, fate)
     }
 
     fn accepts_appends(&self) -> Result<(), LogFault> {
