@@ -29,6 +29,9 @@ pub struct Config {
     /// Where the host listens.
     #[serde(with = "kinds::address")]
     pub listen: SocketAddr,
+    /// The URL that others reach the host under, where that is not the address it listens at.
+    #[serde(with = "kinds::optional_text")]
+    pub public_url: Option<String>,
     /// The data directory.
     #[serde(with = "kinds::path")]
     pub data: PathBuf,
@@ -80,6 +83,9 @@ pub struct Config {
     /// How long a client that dropped keeps the tools that it offered.
     #[serde(with = "kinds::span")]
     pub client_grace: Duration,
+    /// How long a client may take to run a tool that it offered.
+    #[serde(with = "kinds::span")]
+    pub client_tool_timeout: Duration,
     /// How long an upgrade or a handshake may take.
     #[serde(with = "kinds::span")]
     pub handshake_timeout: Duration,
@@ -136,6 +142,23 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// How deep workers that agents spawn may be nested.
+    #[serde(with = "kinds::count")]
+    pub max_worker_depth: usize,
+    #[serde(with = "kinds::count")]
+    pub max_workers_in_turn: usize,
+    /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
+    #[serde(with = "kinds::count")]
+    pub max_turn_processes: usize,
+    /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
+    #[serde(with = "kinds::spans")]
+    pub overload_retries: Vec<Duration>,
+    /// Turns in a row that ended at a limit and that the host takes up by itself.
+    #[serde(with = "kinds::count")]
+    pub limit_resumes: usize,
+    /// What an agent is told, behind the message, of a turn that it is to take up.
+    #[serde(with = "kinds::text")]
+    pub resume_words: String,
     /// Bytes of a file that is fetched from a client; a larger one is left where it is.
     #[serde(with = "kinds::size")]
     pub max_fetched_attachment: usize,
@@ -151,6 +174,11 @@ pub struct Config {
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
+    /// Bytes of a visual's page as it is stored.
+    #[serde(with = "kinds::size")]
+    pub max_visual: usize,
+    #[serde(with = "kinds::count")]
+    pub max_visuals_in_chat: usize,
     /// Bytes of a replay in one answer; beyond it snapshots are sent.
     #[serde(with = "kinds::size")]
     pub replay_limit: usize,
@@ -194,6 +222,10 @@ pub enum Kept {
     Delete,
 }
 
+/// What an agent is told of a turn that it is to take up, where nothing else is configured.
+pub const RESUME_WORDS: &str = "This turn was interrupted and is taken up again. You may know its message already: go on \
+    where you stopped, and do not do again what is done.";
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -203,6 +235,7 @@ impl Config {
         let home = environment.home();
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            public_url: None,
             data: PathBuf::from("./scrollback-data"),
             token_file: None,
             durability: DurabilityWord::Commit,
@@ -220,6 +253,7 @@ impl Config {
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
+            client_tool_timeout: Duration::from_secs(600),
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(30),
@@ -240,11 +274,19 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
+            max_turn_processes: 2,
+            overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
+            limit_resumes: 3,
+            resume_words: RESUME_WORDS.into(),
             max_fetched_attachment: 32 * MIB,
             max_inline_image: 5 * MIB,
             max_inline_text: 64 * KIB,
             max_chat_excerpt: 1_000,
             max_chat_in_flight: 256 * KIB,
+            max_visual: 16 * MIB,
+            max_visuals_in_chat: 500,
             replay_limit: 8 * MIB,
             max_completions: 50,
             completion_time: Duration::from_millis(200),
@@ -260,6 +302,9 @@ impl Config {
         }
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));
+        }
+        if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
+            return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
@@ -288,6 +333,13 @@ impl Config {
             || format!("default_directory {} is in none of them: set both keys", self.default_directory.display());
         (!inside).then(|| ("allowed_directories", text()))
     }
+}
+
+/// An absolute URL that paths can be put behind.
+fn is_base_url(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '<' | '>' | '\\');
+    !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(odd)
 }
 
 /// A level, or a target with its level. A bare target would be taken for one that shows everything.

@@ -17,3 +17,4 @@ pub mod events;
 pub mod projections;
 pub mod protocol;
 pub mod resources;
+pub mod visuals;

@@ -19,7 +19,7 @@ const STEPS: [&[&str]; 7] = [
     &["events"],
     &["projections", "attachments", "resources"],
     &["actors"],
-    &["agents", "access", "admin"],
+    &["agents", "access", "admin", "visuals"],
     &["protocol"],
     &["cli", "main", "lib"],
 ];
@@ -52,6 +52,7 @@ const SECRETS: [Secret; 6] = [
         places: &[
             ("protocol/", "sockets and pages"),
             ("admin/", "pages"),
+            ("visuals/", "pages of agents"),
             ("access/", "reads a request's token, origin and host"),
             ("cli/", "starts the server"),
             ("cli.rs", "starts the server"),

@@ -77,6 +77,20 @@ impl Gate {
         Err(Refused::NoToken)
     }
 
+    /// Admits a request for what needs no token, from a page and under a name that may be used. `public_name` is one more
+    /// name of this host.
+    ///
+    /// # Errors
+    /// [`Refused`], whose [`Refused::response`] is the answer.
+    pub fn check_place(&self, req: &HttpRequest, public_name: Option<&str>) -> Result<(), Refused> {
+        let host = req.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let is_public = public_name.zip(host).is_some_and(|(name, host)| name.eq_ignore_ascii_case(host));
+        if !is_public {
+            self.check_host(req)?;
+        }
+        self.check_origin(req)
+    }
+
     fn is_open(&self) -> bool {
         self.token.is_none() && self.bind.ip().is_loopback()
     }

@@ -107,6 +107,8 @@ pub struct Connection {
     /// By name, the event with which its window was last widened.
     widened: RefCell<HashMap<Channel, ServerSeq>>,
     last_seq: Cell<ServerSeq>,
+    /// Whether the client's version of the protocol has canvases.
+    knows_canvases: Cell<bool>,
     unsent_limit: usize,
     /// What the host asked the client.
     asked: RefCell<Asked>,
@@ -139,11 +141,17 @@ impl Connection {
             names: RefCell::default(),
             widened: RefCell::default(),
             last_seq: Cell::new(0),
+            knows_canvases: Cell::new(true),
             unsent_limit,
             asked: RefCell::default(),
             wake: Notify::new(),
             ending: Notify::new(),
         })
+    }
+
+    /// Says whether the client's version of the protocol has canvases: else it is not told of any.
+    pub fn knows_canvases(&self, does: bool) {
+        self.knows_canvases.set(does);
     }
 
     /// Queues an answer, a refusal or an echo.
@@ -188,7 +196,7 @@ impl Connection {
     pub fn deliver(&self, envelope: &Envelope, page: &dyn Fn(&Subscription) -> Option<(ByteString, Option<Window>)>) {
         let mut subscriptions = self.subscriptions.borrow_mut();
         let Some(names) = subscriptions.get_mut(&envelope.channel) else { return };
-        if envelope.seq <= self.last_seq.get() {
+        if envelope.seq <= self.last_seq.get() || (envelope.is_of_canvases && !self.knows_canvases.get()) {
             return;
         }
         for name in names.iter_mut().filter(|s| s.from_seq < envelope.seq) {
@@ -415,6 +423,8 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+    /// Whether its version of the protocol has canvases.
+    pub knows_canvases: bool,
     /// With `reconnect`: the newest number that it said it had seen.
     pub resumed_from: Option<ServerSeq>,
 }
@@ -428,6 +438,7 @@ impl Caller {
             client_id: Arc::from(""),
             principal: principal.into(),
             resumed_from: None,
+            knows_canvases: true,
         }
     }
 }

@@ -9,6 +9,9 @@ const FRAME_HEAD: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 /// How the action of a page of older turns begins; its events hold a range and are widened for each connection.
 const TURNS_LOADED: &[u8] = br#"{"type":"chat/turnsLoaded""#;
 
+/// How the actions end that clients of 0.9 do not know.
+const OF_CANVASES: [&[u8]; 2] = [br#""type":"chat/canvasesChanged"}"#, br#""type":"canvas/stateChanged"}"#];
+
 /// `chat/truncated` without a turn, as the host writes it: all turns went.
 pub const CLEARED: &[u8] = br#"{"type":"chat/truncated"}"#;
 
@@ -25,6 +28,8 @@ pub struct Envelope {
     pub frame: ByteString,
     /// Whether this is a stored range of older turns, which each connection is shown by its own window.
     pub is_page: bool,
+    /// Whether it tells of a canvas, which is for clients that know of them.
+    pub is_of_canvases: bool,
     /// Whether all turns went with it: who had a part of them has all now.
     pub clears: bool,
 }
@@ -39,7 +44,9 @@ impl Envelope {
         action: &[u8],
     ) -> Self {
         let frame = frame(channel.as_str(), seq, origin, action, None);
-        Self { channel, channel_id, seq, frame, is_page: is_page(action), clears: action == CLEARED }
+        let clears = action == CLEARED;
+        let (is_page, is_of_canvases) = (is_page(action), is_of_canvases(action));
+        Self { channel, channel_id, seq, frame, is_page, is_of_canvases, clears }
     }
 
     /// The AHP envelope alone, without the notification around it.
@@ -58,6 +65,11 @@ impl Envelope {
 /// Whether a stored action is a page of older turns.
 pub fn is_page(action: &[u8]) -> bool {
     action.starts_with(TURNS_LOADED)
+}
+
+/// Whether a stored action tells of a canvas. The host alone makes them, with their type as the last member.
+pub fn is_of_canvases(action: &[u8]) -> bool {
+    OF_CANVASES.iter().any(|end| action.ends_with(end))
 }
 
 /// The frame of an action that was refused: as it was sent, with the current number and the reason, for its sender alone.
@@ -240,6 +252,32 @@ mod tests {
             all.push("a\"b", *seq, None, br#"{"type":"x"}"#);
         }
         all
+    }
+
+    #[test]
+    fn actions_of_canvases_are_known_by_their_end() {
+        use ahp_types::actions::{CanvasStateChangedAction, ChatCanvasesChangedAction, StateAction};
+        use ahp_types::state::{CanvasReference, CanvasState};
+
+        use crate::projections::action::Action;
+
+        let canvas = CanvasState {
+            instance_id: "i".into(),
+            extension_id: "e".into(),
+            extension_name: None,
+            canvas_id: "c".into(),
+            title: Some("\"type\":\"x\"}".into()),
+            status: None,
+            url: None,
+        };
+        let some = Some(vec![CanvasReference { resource: "ahp-canvas:/i".into() }]);
+        for canvases in [None, some] {
+            let action = Action::host(StateAction::ChatCanvasesChanged(ChatCanvasesChangedAction { canvases }));
+            assert!(is_of_canvases(&action.bytes));
+        }
+        let action = Action::host(StateAction::CanvasStateChanged(CanvasStateChangedAction { canvas }));
+        assert!(is_of_canvases(&action.bytes));
+        assert!(!is_of_canvases(br#"{"type":"chat/delta","content":"\"type\":\"canvas/stateChanged\"}"}"#));
     }
 
     #[test]

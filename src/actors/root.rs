@@ -72,6 +72,8 @@ pub enum RootMessage {
         principal: Arc<str>,
         uri: Channel,
     },
+    /// Changes a row beside the log that belongs to nobody any more.
+    Row(RowOp),
     /// A batch was lost.
     Lost {
         generation: u64,
@@ -390,6 +392,7 @@ impl Handler<RootMessage> for RootActor {
                 });
             }
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
+            RootMessage::Row(row) => self.lane.append(Batch { events: Vec::new(), rows: vec![row] }),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {
                     self.save();

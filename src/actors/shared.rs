@@ -8,13 +8,16 @@ use actix::Addr;
 use super::agent::Agent;
 use super::clients::Clients;
 use super::host::HostSettings;
+use super::moves::Moves;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
+use super::visuals::Links;
 use super::writer::LogWriter;
 use crate::attachments::Attachments;
 use crate::clock::Clock;
-use crate::events::Store;
+use crate::events::{ServerSeq, Store};
 use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
@@ -29,7 +32,13 @@ pub struct Shared {
     pub agents: Vec<Arc<dyn Agent>>,
     pub clock: Clock,
     pub registry: Registry,
+    pub moves: Arc<Moves>,
     pub clients: Clients,
+    pub owed: OwedResumes,
+    /// Where pages of visuals are to be had in this run.
+    pub links: Links,
+    /// The newest number of the log when this run began.
+    pub began_after: ServerSeq,
     pub root: OnceLock<Addr<RootActor>>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,

@@ -18,7 +18,7 @@ use super::out::Out;
 use super::{logs, settings};
 use crate::access::Gate;
 use crate::actors::agent::Agent;
-use crate::actors::host::Host;
+use crate::actors::host::{Host, HostSettings};
 use crate::admin::{self, Admin};
 use crate::agents;
 use crate::clock::Clock;
@@ -26,6 +26,7 @@ use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
 use crate::events::{DataDirectory, HostFile, Store};
 use crate::protocol;
+use crate::visuals::{self, Visuals};
 
 /// How long the host may take to end its agents and flush its log.
 const STOP: Duration = Duration::from_secs(8);
@@ -106,10 +107,11 @@ async fn serve(
     let bind = listener.local_addr().map_err(|error| CliFault::Failed(format!("{}: {error}", config.listen)))?;
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
-    let host = Host::start(settings::host(config), store, built_in_agents(), Clock::system())?;
+    let settings = HostSettings { address_url: settings::address_url(bind), ..settings::host(config) };
+    let host = Host::start(settings, store, built_in_agents(), Clock::system())?;
     let interrupted = host.recover().await?;
     if interrupted > 0 {
-        tracing::info!(turns = interrupted, "ended turns that were interrupted");
+        tracing::info!(turns = interrupted, "took up or ended turns that were interrupted");
     }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     let latest = Instant::now() + STOPPED;
@@ -144,6 +146,7 @@ async fn serve_host(
         bind,
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
+    let visuals = Visuals { host: Arc::clone(host), gate: gate.clone(), public_name: settings::public_name(config) };
     let admin = Admin {
         host: Arc::clone(host),
         gate,
@@ -151,7 +154,8 @@ async fn serve_host(
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
     };
-    let server = server(config, app, admin, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
+    let server =
+        server(config, app, admin, visuals, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
     let handle = server.handle();
     actix_web::rt::spawn(server);
     file.write(directory)?;
@@ -164,12 +168,21 @@ async fn serve_host(
     Ok(handle)
 }
 
-fn server(config: &Config, app: protocol::App, admin: Admin, listener: TcpListener) -> std::io::Result<Server> {
+fn server(
+    config: &Config,
+    app: protocol::App,
+    admin: Admin,
+    visuals: Visuals,
+    listener: TcpListener,
+) -> std::io::Result<Server> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (app, admin) = (Arc::new(app), web::Data::new(admin));
+    let (app, admin, visuals) = (Arc::new(app), web::Data::new(admin), web::Data::new(visuals));
     let server = HttpServer::new(move || {
-        let (app, admin) = (Arc::clone(&app), admin.clone());
-        App::new().configure(move |cfg| admin::routes(cfg, admin)).configure(move |cfg| protocol::routes(cfg, app))
+        let (app, admin, visuals) = (Arc::clone(&app), admin.clone(), visuals.clone());
+        App::new()
+            .configure(move |cfg| admin::routes(cfg, admin))
+            .configure(move |cfg| visuals::routes(cfg, visuals))
+            .configure(move |cfg| protocol::routes(cfg, app))
     })
     .on_connect(protocol::on_connect)
     .workers(cores.min(MAX_WORKERS))

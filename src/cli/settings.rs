@@ -1,5 +1,6 @@
 //! The settings of the host, of its sockets and of its store, made of the configuration.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
@@ -27,13 +28,24 @@ pub fn host(config: &Config) -> HostSettings {
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
         client_grace: config.client_grace,
+        client_tool_timeout: config.client_tool_timeout,
         max_message_text: config.max_message_text,
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
+        max_worker_depth: config.max_worker_depth,
+        max_workers_in_turn: config.max_workers_in_turn,
+        max_turn_processes: config.max_turn_processes,
+        overload_retries: config.overload_retries.clone(),
+        limit_resumes: config.limit_resumes,
+        resume_words: config.resume_words.clone(),
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
         max_chat_in_flight: config.max_chat_in_flight,
+        address_url: address_url(config.listen),
+        public_url: config.public_url.clone(),
+        max_visual: config.max_visual,
+        max_visuals_in_chat: config.max_visuals_in_chat,
         attachment_timeout: config.attachment_timeout,
         max_fetched_attachment: config.max_fetched_attachment,
         max_inline_image: config.max_inline_image,
@@ -73,6 +85,21 @@ pub fn store(config: &Config) -> SledOptions {
     }
 }
 
+/// The URL of an address; one that stands for all addresses of the machine is reached from here.
+pub fn address_url(address: SocketAddr) -> String {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
+}
+
+/// The host and port that `public_url` names.
+pub fn public_name(config: &Config) -> Option<String> {
+    let (_, rest) = config.public_url.as_deref()?.split_once("://")?;
+    Some(rest.split('/').next().unwrap_or(rest).to_owned())
+}
+
 /// The real path, as sessions' directories are compared by it; the path itself where there is nothing yet.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
@@ -82,6 +109,15 @@ fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::config::{Environment, load};
+
+    #[test]
+    fn an_address_becomes_a_url_that_reaches_it() {
+        let url = |address: &str| address_url(address.parse().unwrap());
+        assert_eq!(url("127.0.0.1:7878"), "http://127.0.0.1:7878");
+        assert_eq!(url("0.0.0.0:80"), "http://127.0.0.1:80");
+        assert_eq!(url("[::]:80"), "http://[::1]:80");
+        assert_eq!(url("[fe80::1]:80"), "http://[fe80::1]:80");
+    }
 
     #[test]
     fn the_defaults_of_the_keys_are_those_of_the_settings() {

@@ -4,15 +4,17 @@
 //! beside the log. So a chat's memory does not grow with its turns. A turn that ends comes out of
 //! [`ChatFold::apply`] as a row to store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn, TurnState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
+use super::attempts::Attempts;
 use super::fact::{ChatText, Fact, MessageOf};
+use super::visual::Visual;
 use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
@@ -51,10 +53,18 @@ pub struct Branch {
 impl Branch {
     /// The branch that ends with this turn.
     pub fn new(path: Path, before: Path, last: Turn, point: Option<Point>) -> Self {
-        let resumable = matches!(last.response_parts.last(), Some(ResponsePart::Error(e)) if e.resumable == Some(true));
-        let last = if resumable { last } else { hollow(last) };
+        let last = if is_resumable(&last) { last } else { hollow(last) };
         Self { path, before, last: Some(Box::new(last)), point }
     }
+}
+
+/// Whether a turn that has ended can be taken up again: its last part is an error that says so.
+pub fn is_resumable(turn: &Turn) -> bool {
+    let error = match turn.response_parts.last() {
+        Some(ResponsePart::Error(error)) => error.resumable,
+        _ => None,
+    };
+    turn.state == TurnState::Error && error == Some(true)
 }
 
 /// A turn without what was said: nobody who folds on looks at that.
@@ -91,6 +101,12 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// The attempts at the running turn, or at the one that ended last.
+    #[serde(default)]
+    pub attempts: Attempts,
+    /// What was published in it and is still there, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visuals: Vec<Visual>,
     /// What the agent is given for attached chats, by the message: of those that wait, of the running turn and of the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attached: Vec<(MessageOf, Vec<ChatText>)>,
@@ -134,6 +150,8 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            attempts: Attempts::default(),
+            visuals: Vec::new(),
             attached: Vec::new(),
             handed: Vec::new(),
             resumed: false,
@@ -215,6 +233,7 @@ impl ChatFold {
         if outcome != ReduceOutcome::Applied {
             return None;
         }
+        self.attempts.apply(&action.decoded);
         match &action.decoded {
             StateAction::ChatTurnStarted(started) => {
                 self.started = at;
@@ -239,6 +258,12 @@ impl ChatFold {
                 self.resumed = false;
                 None
             }
+            // What the list leaves out is gone.
+            StateAction::ChatCanvasesChanged(change) => {
+                let listed: HashSet<&str> = change.canvases.iter().flatten().map(|c| c.resource.as_str()).collect();
+                self.visuals.retain(|visual| listed.contains(visual.canvas().as_str()));
+                None
+            }
             StateAction::ChatResponsePart(_) | StateAction::ChatToolCallStart(_) => {
                 self.index_last_part();
                 None
@@ -249,6 +274,7 @@ impl ChatFold {
 
     /// Applies a fact of the host.
     pub fn apply_fact(&mut self, fact: &Fact) {
+        self.attempts.apply_fact(fact);
         match fact {
             Fact::Conversation { id } => {
                 self.conversation = Some(id.clone());
@@ -260,6 +286,7 @@ impl ChatFold {
                 self.back_to = None;
             }
             Fact::Branch { branch } => self.next = Some(branch.clone()),
+            Fact::VisualPublished { visual } => self.visuals.push(visual.clone()),
             Fact::ChatsAttached { to, chats } => {
                 self.attached.retain(|(known, _)| known != to);
                 self.attached.push((to.clone(), chats.clone()));

@@ -29,6 +29,8 @@ pub struct Erasure {
     session: Option<u64>,
     /// The chats that go, by number, with their URIs.
     chats: Vec<(u64, String)>,
+    /// The canvases of their visuals that ever were.
+    canvases: Vec<(u64, String)>,
     pub events: u64,
     pub first: ServerSeq,
     pub last: ServerSeq,
@@ -54,6 +56,7 @@ impl Erasure {
             _ => return Ok(None),
         };
         let mut plan = Self::of(uri, row.id, session, chats, principal);
+        plan.canvases = canvases_of(store, plan.chats())?;
         let mut seqs = (0, ServerSeq::MAX, 0);
         plan.each_event(store, &mut |seq| seqs = (seqs.0 + 1, seqs.1.min(seq), seqs.2.max(seq)))?;
         (plan.events, plan.first, plan.last) = seqs;
@@ -62,7 +65,18 @@ impl Erasure {
 
     fn of(uri: &str, channel: u64, session: Option<u64>, chats: Vec<(u64, String)>, principal: &str) -> Self {
         let (uri, principal) = (uri.to_owned(), principal.to_owned());
-        Self { uri, channel, session, chats, events: 0, first: 0, last: 0, principal, begun: false }
+        Self {
+            uri,
+            channel,
+            session,
+            chats,
+            canvases: Vec::new(),
+            events: 0,
+            first: 0,
+            last: 0,
+            principal,
+            begun: false,
+        }
     }
 
     /// The row that says that a channel, whose end is in the same batch, is to be erased.
@@ -76,7 +90,12 @@ impl Erasure {
     }
 
     fn each_event(&self, store: &dyn Store, visit: &mut dyn FnMut(ServerSeq)) -> Result<(), FoldFault> {
-        let whole = self.chats.iter().map(|(id, _)| *id).chain(self.session.is_none().then_some(self.channel));
+        let whole = self
+            .chats
+            .iter()
+            .chain(&self.canvases)
+            .map(|(id, _)| *id)
+            .chain(self.session.is_none().then_some(self.channel));
         for channel in whole {
             store.scan_channel(ChannelId(channel), 0, ServerSeq::MAX, &mut |record| {
                 visit(record.seq);
@@ -136,6 +155,13 @@ impl Erasure {
     /// # Errors
     /// [`FoldFault`] when the store cannot be read or written.
     pub fn carry_out(&self, store: &dyn Store, beside: Beside<'_>) -> Result<(), FoldFault> {
+        for (canvas, uri) in &self.canvases {
+            let canvas = ChannelId(*canvas);
+            store.erase(canvas, &|_| Fate::Goes)?;
+            let mut ops = forget_channel(uri, canvas);
+            ops.push(RowOp::Delete { table: Table::Canvas, key: channel_key(canvas) });
+            append(store, ops)?;
+        }
         for (chat, uri) in self.chats() {
             erase_chat(store, chat, uri, beside)?;
             if let Some(session) = self.session {
@@ -189,6 +215,29 @@ fn chats_of(store: &dyn Store, session: ChannelId) -> Result<Vec<(u64, String)>,
         Some(problem) => Err(FoldFault::Row { place: "of a channel".into(), problem }),
         None => Ok(chats.into_iter().collect()),
     }
+}
+
+/// The canvases of every visual that was ever published in these chats.
+fn canvases_of<'a>(
+    store: &dyn Store,
+    chats: impl Iterator<Item = (ChannelId, &'a str)>,
+) -> Result<Vec<(u64, String)>, FoldFault> {
+    let mut uris = Vec::new();
+    for (chat, _) in chats {
+        store.scan_channel(chat, 0, ServerSeq::MAX, &mut |record| {
+            if record.kind == Kind::Host
+                && let Ok(Fact::VisualPublished { visual }) = Fact::from_stored(&record.action)
+            {
+                uris.push(visual.canvas().to_string());
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    let mut canvases = Vec::new();
+    for uri in uris {
+        canvases.extend(catalogue::channel(store, &uri)?.map(|row| (row.id, uri)));
+    }
+    Ok(canvases)
 }
 
 fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>) -> Result<(), FoldFault> {

@@ -3,12 +3,14 @@
 //! Each is JSON with a `type` that begins with `host/`. They begin a state (what a session or a chat was created with) or
 //! keep what AHP has no field for. The names are frozen by `docs/adr/0001-record-format.md`.
 
-use ahp_types::state::{ChatState, Message, RootState, SessionState};
+use ahp_types::state::{CanvasState, ChatState, Message, RootState, SessionState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::chat::{Branch, Forked};
+use super::visual::Visual;
+use crate::clock::Millis;
 
 /// A fact of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,6 +49,9 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context: Option<String>,
     },
+    /// A chat went to another session.
+    #[serde(rename = "host/chatMoved")]
+    ChatMoved { session: String },
     /// An agent asked to keep something for its session.
     #[serde(rename = "host/remembered")]
     Remembered { key: String, value: Value },
@@ -68,9 +73,30 @@ pub enum Fact {
     /// The branch that the `chat/truncated` right behind it keeps.
     #[serde(rename = "host/branch")]
     Branch { branch: Box<Branch> },
+    /// The turn was interrupted and is handed to a new process: how often it was taken up then, this time included.
+    #[serde(rename = "host/attempt")]
+    Attempt { turn_id: String, attempt: u32 },
+    /// The turn ended at a limit, and the host takes it up by itself at this time.
+    #[serde(rename = "host/resumeOwed")]
+    ResumeOwed { turn_id: String, at: Millis },
+    /// The turn is not taken up by the host any more.
+    #[serde(rename = "host/resumeLapsed")]
+    ResumeLapsed { turn_id: String },
+    /// The `chat/turnResume` right behind it is the host's own, as it was owed.
+    #[serde(rename = "host/resumeDue")]
+    ResumeDue { turn_id: String },
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },
+    /// Something was published in this chat: what is known of it beside its page.
+    #[serde(rename = "host/visualPublished")]
+    VisualPublished { visual: Visual },
+    /// A canvas begins with this state, in a chat. `page` is what is served, and is stored nowhere else.
+    #[serde(rename = "host/canvasCreated")]
+    CanvasCreated { chat: String, state: Box<CanvasState>, page: String },
+    /// The canvas is gone: its page is not served any more.
+    #[serde(rename = "host/canvasClosed")]
+    CanvasClosed,
 }
 
 /// Which message of a chat is meant.

@@ -5,6 +5,8 @@
 //! no clock, no I/O, and an event that does not fit changes nothing.
 
 pub mod action;
+pub mod attempts;
+pub mod canvas;
 pub mod catalogue;
 pub mod chat;
 pub mod erasure;
@@ -20,6 +22,8 @@ pub mod summary;
 pub mod transcript;
 pub mod turns;
 pub mod verify;
+pub mod visual;
+pub mod workers;
 
 use crate::events::LogFault;
 

@@ -161,10 +161,34 @@ pub fn chat_json(
     limit: turns::PageLimit,
     read: impl FnMut(u64) -> Result<turns::StoredTurn, FoldFault>,
 ) -> Result<(String, Option<u64>), FoldFault> {
+    json_of(fold, &[], limit, read)
+}
+
+/// The same for a client whose version of the protocol has no canvases.
+///
+/// # Errors
+/// Those of `read`.
+pub fn chat_json_without_canvases(
+    fold: &ChatFold,
+    limit: turns::PageLimit,
+    read: impl FnMut(u64) -> Result<turns::StoredTurn, FoldFault>,
+) -> Result<(String, Option<u64>), FoldFault> {
+    json_of(fold, &["canvases"], limit, read)
+}
+
+fn json_of(
+    fold: &ChatFold,
+    without: &[&str],
+    limit: turns::PageLimit,
+    read: impl FnMut(u64) -> Result<turns::StoredTurn, FoldFault>,
+) -> Result<(String, Option<u64>), FoldFault> {
     let mut value = serde_json::to_value(&fold.state).unwrap_or_default();
     if let Some(state) = value.as_object_mut() {
         state.remove("turns");
         state.remove("turnsNextCursor");
+        for member in without {
+            state.remove(*member);
+        }
     }
     let text = value.to_string();
     let room = limit.bytes.saturating_sub(text.len());

@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use super::action::Action;
+use super::canvas::{self, CanvasFold};
 use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
+use super::fact::Fact;
 use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
 use crate::attachments::references::{self, Reference};
-use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
+use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
 /// How often a channel is checked again while a host appends to it.
@@ -95,6 +97,7 @@ fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault>
             chat(store, channel, uri, ChannelId(row.session))?;
             checkpoints_of::<ChatFold>(store, channel, uri)
         }
+        ChannelKind::Canvas => canvas(store, channel, uri).map(|()| 0),
     }
 }
 
@@ -235,7 +238,9 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     let mut plain: Option<ChatFold> = None;
     let mut files = Files::default();
     let mut last_head = 0;
+    let mut home = None;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        home = home_of(record).or(home.take());
         files.after(fold, record);
         if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
             let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
@@ -257,7 +262,41 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     })?;
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
     files.compare(store, channel)?;
+    visuals(store, uri, channel, &at)?;
+    let named = catalogue::uri(store, session)?.map(|named| named.to_string());
+    if home != named {
+        return Err(fault(Some(at.seq), format!("the row of {uri} names another session than the log does")));
+    }
+    owed(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
+}
+
+/// The row of what is owed to a chat: one where the fold says so, and none else.
+fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    store.scan_rows(Table::Owed, &[], None, &mut |key, _| {
+        if number_of_key(key) == Some(chat.0) {
+            rows.push(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let wanted: Vec<Vec<u8>> = at.fold.attempts.owed.iter().map(|owed| owed_key(owed.at, chat)).collect();
+    if rows == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the rows of what is owed to {uri} are not what the log says")))
+    }
+}
+
+/// The session that a chat is in from this record on, where it says so.
+fn home_of(record: &Record) -> Option<String> {
+    if record.kind != Kind::Host {
+        return None;
+    }
+    match Fact::from_stored(&record.action).ok()? {
+        Fact::ChatCreated { session, .. } | Fact::ChatMoved { session } => Some(session),
+        _ => None,
+    }
 }
 
 /// What in a chat refers to stored attachments, followed event by event.
@@ -290,6 +329,37 @@ impl Files {
     }
 }
 
+/// What a chat lists is what was published in it, and each has its row.
+fn visuals(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let listed = at.fold.state.canvases.iter().flatten().map(|canvas| canvas.resource.as_str());
+    if !listed.eq(at.fold.visuals.iter().map(|visual| visual.canvas().to_string())) {
+        return Err(fault(Some(at.seq), format!("{uri} lists other canvases than were published in it")));
+    }
+    for visual in &at.fold.visuals {
+        let row = catalogue::channel(store, visual.canvas().as_str())?;
+        let of = row.map(|row| canvas::chat_of(store, ChannelId(row.id))).transpose()?.flatten();
+        if of != Some(chat) {
+            return Err(fault(Some(at.seq), format!("visual {} of {uri} has no row", visual.id)));
+        }
+    }
+    Ok(())
+}
+
+/// The row of a canvas against its channel: it is there while the canvas is, and names its chat.
+fn canvas(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault> {
+    let Some(at) = refold::<CanvasFold>(store, channel, |_, _| Ok(()))? else {
+        return Err(fault(None, format!("{uri} has a row and no events")));
+    };
+    let row = canvas::chat_of(store, channel)?.map(|chat| catalogue::uri(store, chat)).transpose()?.flatten();
+    let named = row.as_ref().map(|chat| chat.as_str());
+    let wanted = at.fold.is_open.then_some(at.fold.chat.as_str());
+    if named == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the row of {uri} is not what the log says")))
+    }
+}
+
 /// Applies the record to a second fold, which says whether it ended a turn.
 fn end_of_turn(
     second: &mut Option<ChatFold>,
@@ -298,7 +368,7 @@ fn end_of_turn(
 ) -> Result<Option<super::chat::EndedTurn>, String> {
     match (second.as_mut(), record.kind) {
         (None, _) => *second = Some(first.clone()),
-        (Some(fold), Kind::Host) => fold.apply_fact(&super::fact::Fact::from_stored(&record.action)?),
+        (Some(fold), Kind::Host) => fold.apply_fact(&Fact::from_stored(&record.action)?),
         (Some(fold), Kind::Action) => return Ok(fold.apply(&Action::from_stored(record.action.clone())?, record.at)),
     }
     Ok(None)

@@ -64,7 +64,7 @@ fn prepare(peer: &Peer, params: &Params<'_>) -> Result<(Caller, String, Vec<Want
     let version = negotiate(&asked.versions)?;
     peer.check_subscriptions(asked.subscriptions.len())?;
     peer.claim(&asked.client_id, Some(&version))?;
-    Ok((peer.as_caller(&asked.client_id, None), version, asked.subscriptions))
+    Ok((peer.as_caller(&asked.client_id, &version, None), version, asked.subscriptions))
 }
 
 fn read(params: &Params<'_>) -> Result<Initialize, Refusal> {
@@ -118,7 +118,7 @@ async fn answer(peer: &Rc<Peer>, caller: Caller, version: &str, wanted: &[Wanted
         peer.saw(&caller, &snapshot.resource, None);
     }
     drop(collection);
-    peer.open(caller);
+    peer.open(caller, None);
     release(peer, ticket, Ok(result));
 }
 

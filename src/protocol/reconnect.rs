@@ -67,11 +67,12 @@ pub fn reconnect(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
     let peer = Rc::clone(peer);
     actix_rt::spawn(async move {
         let seen = asked.cursors.iter().map(|(_, seen)| *seen).min();
-        let caller = peer.as_caller(&asked.client_id, seen);
+        let caller = peer.as_caller(&asked.client_id, &client.protocol_version, seen);
         let result = Reconnect { peer: &peer, caller: &caller, asked: &asked, client: &client }.answer().await;
         match result {
             Ok(json) => {
-                peer.open(caller);
+                let returns_to = asked.cursors.iter().map(|(channel, _)| channel.clone()).collect();
+                peer.open(caller, Some(returns_to));
                 release(&peer, ticket, Ok(json));
             }
             Err(refusal) => {
@@ -193,7 +194,8 @@ impl Reconnect<'_> {
                 let window = remembered.oldest;
                 let Some((channel, id)) = host.resolve(alias.as_str())? else { return Ok(None) };
                 let has_window = remembered.widened_at.is_none_or(|seq| seq <= last_seen);
-                let has_baseline = has_window && host.has_always_named(alias.as_str(), &channel)?;
+                let holds = has_window && host.is_baseline(&channel, last_seen);
+                let has_baseline = holds && host.has_always_named(alias.as_str(), &channel)?;
                 Ok(Some(Missed { alias, channel, id, last_seen, window, has_baseline }))
             };
             cursors.into_iter().map(one).collect::<Result<Vec<_>, crate::events::LogFault>>()
@@ -206,9 +208,10 @@ impl Reconnect<'_> {
         let host = Arc::clone(&self.peer.app.host);
         let form = self.asked.form;
         let room = self.peer.app.settings.replay_limit;
+        let knows_canvases = self.caller.knows_canvases;
         let found: Vec<_> = found.into_iter().map(|missed| missed.filter(|missed| self.is_replayed(missed))).collect();
         let read = move || {
-            let mut reader = Reader::new(host.store().as_ref(), host.hub(), upto, room);
+            let mut reader = Reader::new(host.store().as_ref(), host.hub(), upto, room, knows_canvases);
             let mut replays = Vec::with_capacity(found.len());
             for missed in &found {
                 let Some(missed) = missed else {

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::actors::connection::{Subscription, Window};
-use crate::actors::envelope::{CLEARED, Envelope, Envelopes, is_page};
+use crate::actors::envelope::{CLEARED, Envelope, Envelopes, is_of_canvases, is_page};
 use crate::actors::router::Hub;
 use crate::events::{Channel, ChannelId, Kind, LogFault, Record, ServerSeq, Store};
 use crate::projections::action::type_of;
@@ -43,13 +43,15 @@ pub struct Reader<'a> {
     upto: ServerSeq,
     /// Bytes that the answer still has room for.
     room: usize,
+    /// Whether the client's version of the protocol has canvases.
+    knows_canvases: bool,
     /// The number that was looked up last, and whether the log has an event with it.
     known: (ServerSeq, bool),
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(store: &'a dyn Store, hub: &'a Hub, upto: ServerSeq, room: usize) -> Self {
-        Self { store, hub, upto, room, known: (0, true) }
+    pub fn new(store: &'a dyn Store, hub: &'a Hub, upto: ServerSeq, room: usize, knows_canvases: bool) -> Self {
+        Self { store, hub, upto, room, knows_canvases, known: (0, true) }
     }
 
     /// What was missed of a channel. `None` where a snapshot has to do: there is no room, events were folded into one that
@@ -65,12 +67,14 @@ impl<'a> Reader<'a> {
         }
         let mut replay = Replay { actions: Envelopes::default(), window: missed.window };
         let (mut left, mut is_whole) = (self.room, true);
+        let is_known = |record: &Record| self.knows_canvases || !is_of_canvases(&record.action);
         self.store.scan_channel(missed.id, missed.last_seen, self.upto, &mut |record| {
             is_whole = !is_folded_over(&record, missed.last_seen) && !begins_anew(&record, missed.last_seen);
             if !is_whole {
                 return ControlFlow::Break(());
             }
-            let Some(bytes) = add(self.hub, missed, &mut replay, &record) else {
+            let added = is_known(&record).then(|| add(self.hub, missed, &mut replay, &record)).flatten();
+            let Some(bytes) = added else {
                 return ControlFlow::Continue(());
             };
             let Some(rest) = left.checked_sub(bytes + 1) else {
@@ -201,7 +205,7 @@ mod tests {
     #[test]
     fn what_was_missed_comes_under_the_name_of_the_client_and_ends_at_the_tail() {
         let (store, id) = store(&[(Kind::Action, TITLE); 4]);
-        let replay = Reader::new(&store, &hub(), 3, 10_000).read(&missed(id, 1, None)).unwrap().unwrap();
+        let replay = Reader::new(&store, &hub(), 3, 10_000, true).read(&missed(id, 1, None)).unwrap().unwrap();
         assert_eq!(seqs(&replay), [2, 3]);
         let envelope: Value = serde_json::from_str(replay.actions.iter().next().unwrap().1).unwrap();
         assert_eq!((envelope["channel"].as_str(), envelope["origin"]["clientSeq"].as_i64()), (Some("alias"), Some(7)));
@@ -210,7 +214,7 @@ mod tests {
     #[test]
     fn facts_of_the_host_are_no_part_of_a_replay() {
         let (store, id) = store(&[(Kind::Host, r#"{"type":"host/x"}"#), (Kind::Action, TITLE)]);
-        let replay = Reader::new(&store, &hub(), 2, 10_000).read(&missed(id, 0, None)).unwrap().unwrap();
+        let replay = Reader::new(&store, &hub(), 2, 10_000, true).read(&missed(id, 0, None)).unwrap().unwrap();
         assert_eq!(seqs(&replay), [2]);
     }
 
@@ -218,7 +222,7 @@ mod tests {
     fn a_replay_without_room_takes_none() {
         let (store, id) = store(&[(Kind::Action, TITLE); 3]);
         let hub = hub();
-        let mut reader = Reader::new(&store, &hub, 3, 200);
+        let mut reader = Reader::new(&store, &hub, 3, 200, true);
         assert!(reader.read(&missed(id, 0, None)).unwrap().is_none());
         assert_eq!(reader.room, 200);
         assert!(reader.read(&missed(id, 2, None)).unwrap().is_some());
@@ -240,7 +244,7 @@ mod tests {
         let next = store.append(&[one(id)]).unwrap()[0];
         assert!(next > 3);
         let hub = hub();
-        let mut reader = Reader::new(&store, &hub, next, 10_000);
+        let mut reader = Reader::new(&store, &hub, next, 10_000, true);
         assert!(reader.read(&missed(id, 2, None)).unwrap().is_none());
         assert_eq!(seqs(&reader.read(&missed(id, 1, None)).unwrap().unwrap()), [next]);
         assert!(seqs(&reader.read(&missed(id, next, None)).unwrap().unwrap()).is_empty());
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn a_client_that_is_ahead_gets_no_replay() {
         let (store, id) = store(&[(Kind::Action, TITLE)]);
-        assert!(Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 9, None)).unwrap().is_none());
+        assert!(Reader::new(&store, &hub(), 1, 10_000, true).read(&missed(id, 9, None)).unwrap().is_none());
     }
 
     #[test]
@@ -270,9 +274,9 @@ mod tests {
     #[test]
     fn pages_are_for_clients_with_a_window_alone() {
         let (store, id) = store(&[(Kind::Action, PAGE)]);
-        let whole = Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 0, None)).unwrap().unwrap();
+        let whole = Reader::new(&store, &hub(), 1, 10_000, true).read(&missed(id, 0, None)).unwrap().unwrap();
         assert!(whole.actions.is_empty());
-        let windowed = Reader::new(&store, &hub(), 1, 10_000).read(&missed(id, 0, Some(40))).unwrap().unwrap();
+        let windowed = Reader::new(&store, &hub(), 1, 10_000, true).read(&missed(id, 0, Some(40))).unwrap().unwrap();
         assert_eq!((seqs(&windowed), windowed.window), (vec![1], None));
     }
 }

@@ -1,9 +1,12 @@
 //! An awake chat: its fold, and what of it may not be on disk yet.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use actix::Addr;
+
 use super::Unsaved;
+use crate::actors::chat::{ChatActor, PendingText};
 use crate::actors::shared::Shared;
 use crate::events::rows;
 use crate::events::{Channel, ChannelId, Table};
@@ -23,8 +26,10 @@ pub struct ChatCell {
     pub(super) unsaved: Unsaved,
     /// Ids that were used by batches on their way, with their kind.
     pub(super) used: Vec<(u8, String)>,
+    /// The channels of visuals that were published since it woke, by id: the store may not have them yet.
+    pub new_canvases: HashMap<String, ChannelId>,
     /// Batches on their way.
-    pub(super) on_the_way: usize,
+    pub on_the_way: usize,
     /// Messages from the session that the chat has not handled yet.
     pub unread: usize,
     /// The chat was disposed: nothing more is recorded in it, also what its actor was sent before.
@@ -33,6 +38,12 @@ pub struct ChatCell {
     pub last_used: Instant,
     /// It was let go of to sleep, and another actor may have followed: what its agent still says is not recorded.
     pub is_asleep: bool,
+    /// What its agent has streamed and is not recorded yet: whoever records anything of the chat records this first.
+    pub pending: Option<PendingText>,
+    /// Its actor.
+    pub actor: Option<Addr<ChatActor>>,
+    /// Of a worker: the turn that spawned it.
+    pub spawned_in: Option<String>,
     /// The turn that the agent waits for a steering message in.
     pub takes_steering: Option<String>,
 }
@@ -67,11 +78,15 @@ impl ChatCell {
             borrowed: Vec::new(),
             unsaved,
             used: Vec::new(),
+            new_canvases: HashMap::new(),
             on_the_way: 0,
             unread: 0,
             is_gone: false,
             last_used: Instant::now(),
             is_asleep: false,
+            pending: None,
+            actor: None,
+            spawned_in: None,
             takes_steering: None,
         }
     }

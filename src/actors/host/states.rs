@@ -10,6 +10,7 @@ use crate::actors::registry::first_chat_uri;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store};
 use crate::projections::action::type_of;
+use crate::projections::canvas::CanvasFold;
 use crate::projections::chat::ChatFold;
 use crate::projections::root::RootFold;
 use crate::projections::session::SessionFold;
@@ -58,7 +59,11 @@ impl Host {
             }
         };
         there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
-        state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)
+        let mut snapshot = state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)?;
+        if kind == ChannelKind::Canvas {
+            self.show_page(channel, &mut snapshot)?;
+        }
+        Ok(snapshot)
     }
 }
 
@@ -97,6 +102,9 @@ pub fn state_of(
         ChannelKind::Session => replay::fold::<SessionFold>(store, id, upto, true)
             .map_err(damaged)?
             .map(|at| (at.seq, serde_json::to_value(&at.fold.state).unwrap_or_default().to_string())),
+        ChannelKind::Canvas => replay::fold::<CanvasFold>(store, id, upto, false)
+            .map_err(damaged)?
+            .map(|at| (at.seq, serde_json::to_string(&at.fold.state).unwrap_or_default())),
         ChannelKind::Chat => match replay::fold::<ChatFold>(store, id, upto, true).map_err(damaged)? {
             None => None,
             Some(at) => {

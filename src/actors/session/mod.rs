@@ -6,12 +6,18 @@
 mod actions;
 mod answers;
 mod attaching;
+mod beside;
 mod chats;
+pub mod configuration;
 mod create;
+mod directories;
 mod loading;
 mod looking;
 mod messages;
+mod moving;
+mod owed;
 mod restoring;
+mod role;
 mod sleeping;
 pub mod sources;
 
@@ -27,8 +33,11 @@ use ahp_types::actions::StateAction;
 
 pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
+pub use create::new_chat;
+pub use directories::several;
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
 
@@ -41,9 +50,11 @@ use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::resent;
 use super::shared::Shared;
+use super::visuals;
 use super::writer::{Lost, Place};
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
+use crate::projections::visual::of_canvas;
 
 /// How many messages a session may be behind before its clients hear `busy`.
 pub const MAILBOX: usize = 4_096;
@@ -66,6 +77,12 @@ pub struct SessionActor {
     /// Messages that wait until the session can be read, or until those before them are served; absent when nothing has to
     /// wait.
     waiting: Option<VecDeque<SessionMessage>>,
+    /// A move of chats of this session to another one.
+    moving: Option<moving::Leaving>,
+    /// A move of another session's chats to this one.
+    receiving: Option<moving::Receiving>,
+    /// Messages that wait until the move is over.
+    parked: VecDeque<SessionMessage>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
     /// Connections with a message whose attachments are being worked on, each with what it sent after that.
@@ -88,6 +105,9 @@ impl SessionActor {
             leaves: 0,
             last_used: Instant::now(),
             waiting: None,
+            moving: None,
+            receiving: None,
+            parked: VecDeque::new(),
             was_lost: false,
             attaching: HashMap::new(),
             unread,
@@ -104,6 +124,7 @@ impl Actor for SessionActor {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
                 self.create(&caller, *command, uri, chat, reply, ctx);
             }
+            Some(Boot::Arrive(arrival, uri)) => self.create_for(*arrival, uri, ctx),
             Some(Boot::Load) | None => self.load(ctx),
         }
         let period = self.shared.settings.idle_timeout / 2;
@@ -118,6 +139,7 @@ impl Drop for SessionActor {
         if std::thread::panicking() {
             if let Some(core) = self.core.as_ref().and_then(|core| core.try_borrow().ok()) {
                 core.lane.close("the session's actor panicked");
+                core.started.iter().for_each(|(_, chat)| chat.do_send(ChatMessage::Abandon));
             }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
@@ -139,13 +161,24 @@ impl Handler<SessionMessage> for SessionActor {
 
 impl SessionActor {
     fn serve(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
+        self.take_up_started();
         match message {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
             SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Tell(tell) => return tell(),
             SessionMessage::Stop => return self.stop(ctx),
+            SessionMessage::MoveAnswered { number, answer } => {
+                return self.move_answered(number, answer.map(|accepted| *accepted), ctx);
+            }
+            SessionMessage::Reached { number, kept } => return self.reached(number, kept, ctx),
+            SessionMessage::Left { number, kept } => return self.left(number, kept, ctx),
+            SessionMessage::Arrived { number, messages } => return self.arrived(number, messages, ctx),
+            SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
+        }
+        if self.is_moving() {
+            return self.park(message);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -169,13 +202,19 @@ impl SessionActor {
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
+        let Some(message) = self.forward(&core.borrow(), message) else { return };
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, action, ctx),
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
                 let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
-                    self.leaving.remove(&subscriber.caller.client_id);
+                    let caller = &subscriber.caller;
+                    self.leaving.remove(&caller.client_id);
+                    self.shared.clients.sees(&caller.client_id, caller.connection.id, &channel);
                     return subscribe(&core.borrow(), subscriber);
+                }
+                if of_canvas(channel.as_str()).is_some() {
+                    return self.subscribe_canvas(&core, channel, subscriber, ctx);
                 }
                 match self.chat(&core, &channel) {
                     Some(chat) => tell(&core, &channel, &chat, ChatMessage::Subscribe(subscriber), ctx),
@@ -188,11 +227,17 @@ impl SessionActor {
                 self.create_chat(&core, &caller, *command, reply, ctx)
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
+            SessionMessage::MoveChat(command) => self.move_chat(&core, *command, ctx),
+            SessionMessage::MoveIn(arrival) => self.receive(&core, *arrival),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
                     tell(&core, &chat, &addr, ChatMessage::FetchTurns { caller, cursor, window, reply }, ctx);
                 }
+                None => refuse(&core.borrow(), no_such_chat(&chat), reply),
+            },
+            SessionMessage::Visual { principal, chat, command, reply } => match self.chat(&core, &chat) {
+                Some(addr) => tell(&core, &chat, &addr, ChatMessage::Visual { principal, command, reply }, ctx),
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Command { caller, chat, command, reply } => match self.chat(&core, &chat) {
@@ -202,11 +247,16 @@ impl SessionActor {
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
-            SessionMessage::ClientLeft { client_id, connection } => {
-                self.client_left(&core, &client_id, connection, ctx);
+            SessionMessage::ClientLeft { client_id, connection, at_once } => {
+                self.client_left(&core, &client_id, connection, at_once, ctx);
             }
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
+            }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
             }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
@@ -219,6 +269,11 @@ impl SessionActor {
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
+            | SessionMessage::MoveAnswered { .. }
+            | SessionMessage::Reached { .. }
+            | SessionMessage::Left { .. }
+            | SessionMessage::Arrived { .. }
+            | SessionMessage::NotArrived { .. }
             | SessionMessage::Stop => {}
         }
     }
@@ -252,6 +307,13 @@ fn tell_then(
 }
 
 impl SessionActor {
+    /// Takes up the actors of workers' chats that other chats have started: no chat has two.
+    fn take_up_started(&mut self) {
+        if let Some(core) = &self.core {
+            self.chats.extend(core.borrow_mut().started.drain(..));
+        }
+    }
+
     /// The actor of a chat that is in the catalogue, woken where it sleeps.
     fn chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
         let listed = core.borrow().fold.state.chats.iter().any(|entry| entry.resource == chat.as_str());
@@ -298,13 +360,21 @@ impl SessionActor {
             };
             if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
                 self.leaving.remove(&client.caller.client_id);
+                self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
-            actions::dispatch(&mut core.borrow_mut(), client, action);
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
+            self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
+        }
+        if of_canvas(channel.as_str()).is_some() {
+            let rejection =
+                action.map_or_else(|bad| bad, |good| not_for_this_channel(&good.bytes, "a canvas's channel"));
+            return reject(&core.borrow().lane, client, rejection);
         }
         let Some(chat) = self.chat(core, &channel) else {
             return tracing::debug!(%channel, "an action for a chat that is gone");
@@ -314,6 +384,27 @@ impl SessionActor {
                 self.attach(core, channel, client, &action, ctx);
             }
             action => tell(core, &channel, &chat, ChatMessage::Dispatch { client, action }, ctx),
+        }
+    }
+
+    /// Subscribes to a canvas: its chat knows it.
+    fn subscribe_canvas(
+        &mut self,
+        core: &Rc<RefCell<SessionCore>>,
+        canvas: Channel,
+        subscriber: Subscriber,
+        ctx: &mut Context<Self>,
+    ) {
+        let found = visuals::chat_of_canvas(&self.shared, &canvas).unwrap_or_else(|fault| {
+            tracing::error!(%fault, "a canvas's chat cannot be looked up");
+            None
+        });
+        let chat = found.and_then(|(id, uri)| Some((id, self.chat(core, &uri)?, uri)));
+        match chat {
+            Some((id, addr, uri)) => {
+                tell(core, &uri, &addr, ChatMessage::SubscribeCanvas { canvas, id, subscriber }, ctx);
+            }
+            None => not_there(&core.borrow(), &subscriber.caller, subscriber.then),
         }
     }
 

@@ -51,9 +51,19 @@ impl Client {
         Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
     }
 
+    /// The same over a socket that stands.
+    pub fn over(socket: WebSocketStream<MaybeTlsStream<TcpStream>>) -> Self {
+        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
+    }
+
     /// `initialize`; returns its result.
     pub async fn initialize(&mut self, id: &str, subscriptions: &[&str]) -> Value {
-        let params = json!({ "channel": "ahp-root://", "protocolVersions": ["1.0.0"], "clientId": id,
+        self.initialize_as("1.0.0", id, subscriptions).await
+    }
+
+    /// `initialize` with this version of the protocol; returns its result.
+    pub async fn initialize_as(&mut self, version: &str, id: &str, subscriptions: &[&str]) -> Value {
+        let params = json!({ "channel": "ahp-root://", "protocolVersions": [version], "clientId": id,
             "initialSubscriptions": subscriptions });
         self.ask("initialize", params).await.expect("initialize was refused")
     }

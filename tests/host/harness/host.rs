@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use actix_web::web::Data;
 use actix_web::{App as WebApp, HttpServer};
 use scrollback::access::Gate;
 use scrollback::actors::agent::Agent;
@@ -16,6 +17,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
+use scrollback::visuals::{self, Visuals};
 
 use serde_json::Value;
 
@@ -79,7 +81,8 @@ impl TestHost {
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let host = Host::start(options.settings, store, options.agents, options.clock).unwrap();
+                let settings = HostSettings { address_url: format!("http://{address}"), ..options.settings };
+                let host = Host::start(settings, store, options.agents, options.clock).unwrap();
                 host.recover().await.unwrap();
                 let gate = Gate {
                     token: options.token,
@@ -88,8 +91,13 @@ impl TestHost {
                     allowed_origins: Vec::new(),
                     bind: address,
                 };
+                let visuals = Visuals { host: Arc::clone(&host), gate: gate.clone(), public_name: None };
+                let visuals = Data::new(visuals);
                 let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
-                let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));
+                let factory = move || {
+                    let (app, visuals) = (Arc::clone(&app), visuals.clone());
+                    WebApp::new().configure(|cfg| visuals::routes(cfg, visuals)).configure(|cfg| routes(cfg, app))
+                };
                 let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);
                 let server = server.shutdown_timeout(1).listen(listener).unwrap().run();
                 let handle = server.handle();
@@ -126,6 +134,17 @@ impl TestHost {
         look(&actions);
     }
 
+    /// The whole log: the number and the bytes of each event.
+    pub fn log(&self) -> Vec<(ServerSeq, Vec<u8>)> {
+        let mut log = Vec::new();
+        let mut visit = |record: Record| {
+            log.push((record.seq, record.action.to_vec()));
+            ControlFlow::Continue(())
+        };
+        self.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+        log
+    }
+
     /// The bounds of the batch that the event with this number is in.
     pub fn batch_of(&self, seq: u64) -> (u64, u64) {
         let mut found = (0, 0);
@@ -147,6 +166,11 @@ impl TestHost {
             assert!(started.elapsed() < super::PATIENCE, "a stopped host still holds its store");
             std::thread::yield_now();
         }
+    }
+
+    /// Lets go of the host without waiting for it: it ends on a thread of its own, whatever it still wants to write.
+    pub fn abandon(self) {
+        std::thread::spawn(move || drop(self));
     }
 
     fn end(&mut self) {

@@ -204,6 +204,8 @@ impl Mirrored {
             self.mirror.root_states().get(&self.host).cloned().map(|root| SnapshotState::Root(Box::new(root)))
         } else if let Some(session) = self.session(channel) {
             Some(SnapshotState::Session(Box::new(session.clone())))
+        } else if let Some(canvas) = self.mirror.canvases().get(&self.key(channel)) {
+            Some(SnapshotState::Canvas(Box::new(canvas.clone())))
         } else {
             self.chat(channel).cloned().map(|chat| SnapshotState::Chat(Box::new(chat)))
         };
