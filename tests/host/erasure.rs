@@ -172,7 +172,9 @@ async fn what_is_closed_is_erased_where_the_host_is_told_so() {
     let mut client = told(&host).await;
     client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
     crate::harness::eventually("the chat's erasure", || says(&host, "secret").is_none()).await;
-    client.run(&crate::harness::chat_of(S), "d1", "/say the secret of the session").await;
+    let first = crate::harness::chat_of(S);
+    client.subscribe(&first).await;
+    client.run(&first, "d1", "/say the secret of the session").await;
     client.ask("disposeSession", json!({ "channel": S })).await.unwrap();
     crate::harness::eventually("the session's erasure", || says(&host, "secret").is_none()).await;
     crate::harness::eventually("the records", || records(&host).len() == 2).await;
