@@ -171,6 +171,15 @@ pub struct Config {
     /// Characters of an attached chat that a model is given.
     #[serde(with = "kinds::count")]
     pub max_chat_excerpt: usize,
+    /// Watches of files that one connection began.
+    #[serde(with = "kinds::count")]
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    #[serde(with = "kinds::count")]
+    pub max_watched_directories: usize,
+    /// How long changes of files are gathered before they are told.
+    #[serde(with = "kinds::span")]
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -284,6 +293,9 @@ impl Config {
             max_inline_image: 5 * MIB,
             max_inline_text: 64 * KIB,
             max_chat_excerpt: 1_000,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 * KIB,
             max_visual: 16 * MIB,
             max_visuals_in_chat: 500,

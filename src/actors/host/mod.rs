@@ -9,6 +9,7 @@ mod sessions;
 mod settings;
 mod states;
 mod visuals;
+mod watches;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ pub use erasing::{Erased, erase};
 pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
+pub use watches::Watches;
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
@@ -198,6 +200,7 @@ impl Host {
             registry: Registry::new(threads),
             moves: Arc::default(),
             clients: Clients::default(),
+            watches: Watches::default(),
             owed: OwedResumes::default(),
             links,
             began_after,
@@ -369,6 +372,7 @@ impl Host {
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
     pub fn subscribe(&self, caller: &Caller, channel: &str, turns: Option<u64>, then: OnSnapshot) {
+        let Some(then) = self.subscribe_to_watch(caller, channel, then) else { return };
         let alias = Channel::from(channel);
         let refusal = match self.shared.registry.resolve(channel) {
             Ok(Some(found)) => {

@@ -49,6 +49,12 @@ pub struct HostSettings {
     pub max_sessions: Option<usize>,
     /// Bytes of one snapshot's JSON.
     pub max_snapshot: usize,
+    /// Watches of files that one connection began.
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    pub max_watched_directories: usize,
+    /// How long changes are gathered before they are told.
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
     /// The URL of the address that the host listens at, without a slash at its end: for its own agents.
@@ -98,6 +104,9 @@ impl Default for HostSettings {
             resume_words: RESUME_WORDS.into(),
             max_sessions: None,
             max_snapshot: 48 << 20,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 << 10,
             address_url: "http://127.0.0.1:7878".into(),
             public_url: None,
