@@ -16,6 +16,7 @@ mod looking;
 mod messages;
 mod moving;
 mod owed;
+mod restoring;
 mod role;
 mod sleeping;
 pub mod sources;
@@ -39,7 +40,7 @@ pub use answers::{
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
-pub use messages::{Boot, SessionMessage, Subscriber};
+pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
 pub use values::resolved;
 
 use answers::subscribe;
@@ -197,6 +198,13 @@ impl SessionActor {
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        let message = match message {
+            SessionMessage::Restore { what, principal, reply } => {
+                return self.restore(&core, &what, principal, reply);
+            }
+            SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
+            message => message,
+        };
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
@@ -261,7 +269,9 @@ impl SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. }
+            SessionMessage::Restore { .. }
+            | SessionMessage::Forget { .. }
+            | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
