@@ -11,6 +11,7 @@ use super::host::HostSettings;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
+use super::tools::ToolTokens;
 use super::visuals::Links;
 use super::writer::LogWriter;
 use crate::attachments::Attachments;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub clock: Clock,
     pub registry: Registry,
     pub clients: Clients,
+    /// What the host's tools are opened with.
+    pub tokens: ToolTokens,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,
     /// The newest number of the log when this run began.

@@ -36,6 +36,7 @@ mod sessions;
 mod slow;
 mod steering;
 mod summaries;
+mod tools;
 mod turns;
 mod visuals;
 mod vscode;

@@ -368,7 +368,7 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.chat_fact(cell, &fact);
         }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
-        Entry::Published(published) => super::visuals::publish(recording, cell, *published),
+        Entry::Published(published) => super::visuals::publish(recording, cell, published),
         Entry::CanvasesClosed(gone) => super::visuals::close(recording, cell, &gone),
     }
 }

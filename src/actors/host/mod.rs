@@ -7,6 +7,7 @@ mod directories;
 mod sessions;
 mod settings;
 mod states;
+mod tools;
 mod visuals;
 
 use std::ops::ControlFlow;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
+pub use tools::{ToolUser, TranscriptPage};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
@@ -38,6 +40,7 @@ use crate::actors::router::Hub;
 use crate::actors::session::sources::{Moment, Source};
 use crate::actors::session::{OnLook, SessionMessage, reject_at};
 use crate::actors::shared::Shared;
+use crate::actors::tools::ToolTokens;
 use crate::actors::visuals::Links;
 use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
@@ -170,6 +173,7 @@ impl Host {
             clock,
             registry: Registry::new(threads),
             clients: Clients::default(),
+            tokens: ToolTokens::default(),
             links,
             began_after,
             root: OnceLock::new(),

@@ -76,6 +76,7 @@ impl Setup {
             conversation: self.conversation.clone(),
             resume: None,
             back_to: None,
+            mcp: None,
             memory: self.memory.clone(),
         };
         Chat { process: agent.start(start, sink), events }

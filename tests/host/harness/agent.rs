@@ -7,6 +7,7 @@ use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
     Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, ToolDecision,
 };
+use scrollback::actors::tools::HostTools;
 use scrollback::agents;
 
 /// Stands in the place of the demo. Cheap to clone.
@@ -22,6 +23,7 @@ struct Heard {
     starts: usize,
     inputs: Vec<AgentInput>,
     sink: Option<AgentSink>,
+    tools: Option<HostTools>,
 }
 
 impl RecordingAgent {
@@ -76,6 +78,12 @@ impl RecordingAgent {
         heard.inputs.iter().filter(|input| matches!(input, AgentInput::Configured { .. })).count()
     }
 
+    /// The host's tools as the newest process was given them.
+    pub fn tools(&self) -> HostTools {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.tools.clone().expect("no process was given tools")
+    }
+
     /// Makes the newest process say `text` in `turn`.
     pub async fn says(&self, turn: &str, text: &str) {
         self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;
@@ -110,10 +118,11 @@ impl Agent for RecordingAgent {
         self.demo.configuration()
     }
 
-    fn start(&self, _: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+    fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.starts += 1;
         heard.sink = Some(events);
+        heard.tools = start.mcp;
         Box::new(Process(self.clone()))
     }
 }

@@ -69,7 +69,7 @@ pub enum Entry {
     /// A fact of the host about the session.
     SessionFact(Fact),
     /// A visual of the chat, with its canvas.
-    Published(Box<Published>),
+    Published(Vec<Published>),
     /// Canvases of the chat are gone.
     CanvasesClosed(Vec<OpenCanvas>),
 }
