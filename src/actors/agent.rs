@@ -8,6 +8,10 @@
 //!
 //! The shape follows what real agents do on the wire: an ask may name a tool call that nothing announced, updates arrive
 //! outside any turn, and tool calls are left unfinished.
+//!
+//! A process also speaks for the workers that it spawns, each under the id that it gave it: what one says, and what it is
+//! told, is wrapped in `OfWorker`. Workers of workers are named by their own id, wherever they hang; wrapping them in each
+//! other is taken too, and the innermost id counts. A worker has one turn; the turn ids in what it says are not read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,6 +28,7 @@ use tokio::sync::mpsc;
 
 use super::tools::HostTools;
 use super::visuals::NewVisual;
+use crate::clock::{Clock, Millis};
 use crate::events::Channel;
 
 /// How many events a process may be ahead of its chat.
@@ -42,6 +47,9 @@ pub struct AgentExtras {
     pub resume: bool,
     /// Takes images.
     pub images: bool,
+    /// Stops one worker without stopping the turn that spawned it.
+    #[serde(rename = "stopsWorkers")]
+    pub stops_workers: bool,
 }
 
 /// One configured agent.
@@ -102,6 +110,8 @@ pub struct ProcessStart {
     pub memory: BTreeMap<String, Value>,
     /// The host's own tools, for an agent that takes MCP servers; its URL names this chat. `None` where none are served.
     pub mcp: Option<HostTools>,
+    /// Where the time comes from, for who says when a limit lifts.
+    pub clock: Clock,
 }
 
 /// An earlier point of a conversation.
@@ -175,8 +185,17 @@ pub enum AgentInput {
     Steer { turn_id: String, id: String, message: Message, blocks: Vec<PromptBlock> },
     /// The session's configuration values as they are now; a turn that is running may go on with the old ones.
     Configured { config: JsonObject },
-    /// What a client's tool answered.
+    /// How a call of a client's tool ended: with what the client answered, or as failed.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
+    /// The answer to [`AgentEvent::WorkerStarted`]: the worker's chat is there, and what it says is read.
+    WorkerOpened { worker: String, chat: Channel },
+    /// The other one: a limit is met. What the worker says goes nowhere.
+    WorkerRefused { worker: String, problem: String },
+    /// Something for a worker: a decision or an answer to what it asked, a stop of its background work, or, where the
+    /// extras say `stops_workers`, that it is over. Its tool call ends as failed then, and the turn goes on.
+    OfWorker { worker: String, input: Box<AgentInput> },
+    /// Stop this background work. It is listed until [`AgentEvent::BackgroundWorkDone`] says that it is over.
+    StopBackgroundWork { id: String },
     /// End. Waits for nothing.
     Close,
 }
@@ -187,10 +206,23 @@ pub struct Prompt {
     pub turn_id: String,
     /// The message as it stands in the log.
     pub message: Message,
-    /// The message as the agent is to be given it, attachments resolved.
+    /// The message as the agent is to be given it, attachments resolved; behind it, for a turn that is taken up, the words
+    /// that say so.
     pub blocks: Vec<PromptBlock>,
     /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
     pub attempt: u32,
+    /// What is asked for.
+    pub kind: PromptKind,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptKind {
+    /// An answer to the message.
+    #[default]
+    Message,
+    /// A smaller context; only for agents whose extras say `compact`. The message is the host's own, in words.
+    Compact,
 }
 
 /// What somebody decided about a tool call.
@@ -262,6 +294,14 @@ pub enum AgentEvent {
         tool_call_id: String,
         content: Vec<ToolResultContent>,
     },
+    /// A call of a tool that a client offers in the session. The host begins it and says who runs it; its end comes as
+    /// [`AgentInput::ClientToolDone`], also where nobody offers such a tool.
+    ClientTool {
+        turn_id: String,
+        tool_call_id: String,
+        tool_name: String,
+        input: String,
+    },
     /// The call ended.
     ToolDone {
         turn_id: String,
@@ -273,10 +313,28 @@ pub enum AgentEvent {
         turn_id: String,
         request: ChatInputRequest,
     },
-    /// A notice in the answer, such as a compaction.
+    /// A notice in the answer.
     Notice {
         turn_id: String,
         text: String,
+    },
+    /// The agent made its context smaller: how many tokens it held before and after, where it says so. The conversation
+    /// stays as it is.
+    Compacted {
+        turn_id: String,
+        before: Option<u64>,
+        after: Option<u64>,
+    },
+    /// A tool call spawned a worker, which gets a chat of its own. A call that nothing announced is begun first.
+    WorkerStarted {
+        turn_id: String,
+        tool_call_id: String,
+        worker: WorkerStart,
+    },
+    /// What a worker says.
+    OfWorker {
+        worker: String,
+        event: Box<AgentEvent>,
     },
     Usage {
         turn_id: String,
@@ -286,7 +344,7 @@ pub enum AgentEvent {
     Activity {
         text: Option<String>,
     },
-    /// Work that goes on past the turn.
+    /// Work that goes on past the turn. The host says when it started where the agent leaves that empty.
     BackgroundWork {
         work: BackgroundWork,
     },
@@ -303,7 +361,8 @@ pub enum AgentEvent {
         turn_id: String,
         id: String,
     },
-    /// Something to keep for the session, durable before the turn goes on.
+    /// Something to keep for the session, durable before the turn goes on. What is kept under a key that ends with a colon
+    /// and the chat's URI is the chat's: it goes along when the chat moves to another session.
     Remember {
         key: String,
         value: Value,
@@ -330,6 +389,57 @@ pub enum AgentEvent {
     },
 }
 
+impl AgentEvent {
+    /// The turn that the event belongs to, for those that belong to one.
+    pub fn turn_mut(&mut self) -> Option<&mut String> {
+        match self {
+            AgentEvent::Text { turn_id, .. }
+            | AgentEvent::Reasoning { turn_id, .. }
+            | AgentEvent::ToolStarted { turn_id, .. }
+            | AgentEvent::ToolRunning { turn_id, .. }
+            | AgentEvent::ToolAsked { turn_id, .. }
+            | AgentEvent::ToolAskSettled { turn_id, .. }
+            | AgentEvent::ToolContent { turn_id, .. }
+            | AgentEvent::ToolDone { turn_id, .. }
+            | AgentEvent::Asked { turn_id, .. }
+            | AgentEvent::Notice { turn_id, .. }
+            | AgentEvent::Compacted { turn_id, .. }
+            | AgentEvent::WorkerStarted { turn_id, .. }
+            | AgentEvent::Usage { turn_id, .. }
+            | AgentEvent::RewindPoint { turn_id, .. }
+            | AgentEvent::ClientTool { turn_id, .. }
+            | AgentEvent::Visual { turn_id, .. }
+            | AgentEvent::TakesSteering { turn_id }
+            | AgentEvent::SteeringTaken { turn_id, .. }
+            | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
+            AgentEvent::Conversation { .. }
+            | AgentEvent::OfWorker { .. }
+            | AgentEvent::Activity { .. }
+            | AgentEvent::BackgroundWork { .. }
+            | AgentEvent::BackgroundWorkDone { .. }
+            | AgentEvent::Remember { .. }
+            | AgentEvent::Gone { .. } => None,
+        }
+    }
+}
+
+/// A worker that a tool call spawned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStart {
+    /// The agent's own name for it among the workers of the process, such as the id of the call.
+    pub id: String,
+    /// What its chat is called; blank for a name from the prompt.
+    pub title: String,
+    /// The agent's name for its kind of worker.
+    pub agent_name: Option<String>,
+    /// What it is for, in words.
+    pub description: Option<String>,
+    /// What it was asked.
+    pub prompt: String,
+    /// The turn does not wait for it.
+    pub background: bool,
+}
+
 /// A question about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAsk {
@@ -348,5 +458,42 @@ pub struct ToolAsk {
 pub enum Ending {
     Complete,
     Cancelled,
-    Failed { error_type: String, message: String, resumable: bool },
+    Failed {
+        error_type: String,
+        message: String,
+        resumable: bool,
+    },
+    /// It hit a limit, and goes on when it is taken up again; `resets_at` says when the limit lifts, where that is known.
+    Limited {
+        kind: LimitKind,
+        message: String,
+        resets_at: Option<Millis>,
+    },
+}
+
+/// What a turn was limited by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    /// The usage that a plan allows.
+    Usage,
+    /// A model that is overloaded.
+    Overload,
+}
+
+impl LimitKind {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage",
+            LimitKind::Overload => "overload",
+        }
+    }
+
+    /// The `errorType` of the ending.
+    pub fn error_type(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage-limit",
+            LimitKind::Overload => "overloaded",
+        }
+    }
 }

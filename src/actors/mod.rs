@@ -15,6 +15,8 @@ pub mod connection;
 pub mod core;
 pub mod envelope;
 pub mod host;
+pub mod moves;
+pub mod owed;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

@@ -12,6 +12,7 @@ use actix::dev::channel::channel;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, Context};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::session::{Boot, MAILBOX, SessionActor, SessionMessage};
 use super::shared::Shared;
@@ -24,9 +25,31 @@ use crate::projections::catalogue::{self, CatalogueRow};
 /// The authority of the URIs of first chats.
 const DEFAULT_CHAT: &str = "ahp-chat://default/";
 
+/// The authority of the URIs of workers' chats.
+const WORKER_CHAT: &str = "ahp-chat://subagent/";
+/// What is encoded of a tool call's id: all that `encodeURIComponent` encodes.
+const NOT_IN_A_CALL: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
+
 /// The URI of the first chat of the session named `session`.
 pub fn first_chat_uri(session: &str) -> String {
     format!("{DEFAULT_CHAT}{}", URL_SAFE_NO_PAD.encode(session))
+}
+
+/// The URI of the chat of a worker that a tool call spawned, as clients compute it. The `attempt`th, counted from 1, of one
+/// call: the second is told from the first by what no encoded id holds.
+pub fn worker_uri(session: &str, tool_call_id: &str, attempt: usize) -> String {
+    let call = utf8_percent_encode(tool_call_id, NOT_IN_A_CALL);
+    let again = if attempt > 1 { format!(";{attempt}") } else { String::new() };
+    format!("{WORKER_CHAT}{}/{call}{again}", URL_SAFE_NO_PAD.encode(session))
 }
 
 /// What a URI names.
@@ -85,6 +108,8 @@ struct Known {
     awake: HashMap<ChannelId, Awake>,
     /// Channels whose batches are on their way, by URI.
     pending: HashMap<String, ChannelRow>,
+    /// The sessions of the chats that moved since the host began, by URI: the rows of those on their way say otherwise.
+    moved: HashMap<String, ChannelId>,
 }
 
 /// The registry. See the head of this file.
@@ -199,10 +224,15 @@ impl Registry {
     }
 
     fn row(&self, shared: &Shared, uri: &str) -> Result<Option<ChannelRow>, FoldFault> {
-        if let Some(row) = self.table().pending.get(uri) {
-            return Ok(Some(row.clone()));
-        }
-        catalogue::channel(shared.store.as_ref(), uri)
+        let (pending, moved) = {
+            let table = self.table();
+            (table.pending.get(uri).cloned(), table.moved.get(uri).copied())
+        };
+        let row = match pending {
+            Some(row) => Some(row),
+            None => catalogue::channel(shared.store.as_ref(), uri)?,
+        };
+        Ok(row.map(|row| ChannelRow { session: moved.map_or(row.session, |session| session.0), ..row }))
     }
 
     /// The oldest session with this last segment among those that are not on disk yet.
@@ -275,9 +305,26 @@ impl Registry {
     /// Sends `message` to a session's actor, which is started from the log where it is not awake. Whoever waits for an answer
     /// hears `busy` when the actor's mailbox is full, or when the host stops.
     pub fn send(&self, session: ChannelId, message: SessionMessage) {
+        self.send_where(|_| session, message);
+    }
+
+    /// Sends `message` to the session of a channel that was found: also when the channel has moved to another one since.
+    pub fn deliver(&self, found: &Resolved, message: SessionMessage) {
+        self.send_where(|table| table.moved.get(found.channel.as_str()).copied().unwrap_or(found.session), message);
+    }
+
+    /// From now on these chats are found in `session`. What was sent for them before is in the mailbox of the session that they
+    /// were in.
+    pub fn moved<'a>(&self, chats: impl Iterator<Item = &'a str>, session: ChannelId) {
+        let mut table = self.table();
+        table.moved.extend(chats.map(|chat| (chat.to_owned(), session)));
+    }
+
+    fn send_where(&self, which: impl FnOnce(&Known) -> ChannelId, message: SessionMessage) {
         let Some(shared) = self.shared() else { return };
         let refused = {
             let mut table = self.table();
+            let session = which(&table);
             let awake = table.awake.get(&session).is_some_and(|awake| awake.addr.connected());
             // What stops may still have batches on their way: a fold that is read now would lack them.
             if !awake && !shared.is_stopping() {

@@ -8,6 +8,8 @@ use actix::Addr;
 use super::agent::Agent;
 use super::clients::Clients;
 use super::host::HostSettings;
+use super::moves::Moves;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -31,9 +33,11 @@ pub struct Shared {
     pub agents: Vec<Arc<dyn Agent>>,
     pub clock: Clock,
     pub registry: Registry,
+    pub moves: Arc<Moves>,
     pub clients: Clients,
     /// What the host's tools are opened with.
     pub tokens: ToolTokens,
+    pub owed: OwedResumes,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,
     /// The newest number of the log when this run began.

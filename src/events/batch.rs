@@ -46,6 +46,21 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Adds what `other` holds behind what is here.
+    pub fn join(&mut self, other: Batch) {
+        let before = self.events.len();
+        self.events.extend(other.events);
+        self.rows.extend(other.rows.into_iter().map(|row| match row {
+            RowOp::PutKeyedBySeq { table, key, event, value } => {
+                RowOp::PutKeyedBySeq { table, key, event: event + before, value }
+            }
+            RowOp::PutWithSeq { table, key, event, value } => {
+                RowOp::PutWithSeq { table, key, event: event + before, value }
+            }
+            row => row,
+        }));
+    }
+
     /// The bytes that this batch brings, for fairness and limits: actions and row values, without keys and headers.
     pub fn weight(&self) -> usize {
         let events: usize = self.events.iter().map(|e| e.action.len() + 64).sum();

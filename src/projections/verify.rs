@@ -10,12 +10,13 @@ use super::action::Action;
 use super::canvas::{self, CanvasFold};
 use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
+use super::fact::Fact;
 use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
 use crate::attachments::references::{self, Reference};
-use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
+use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
 /// How often a channel is checked again while a host appends to it.
@@ -237,7 +238,9 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     let mut plain: Option<ChatFold> = None;
     let mut files = Files::default();
     let mut last_head = 0;
+    let mut home = None;
     let at = refold::<ChatFold>(store, channel, |fold, record| {
+        home = home_of(record).or(home.take());
         files.after(fold, record);
         if std::mem::replace(&mut last_head, fold.head()) != fold.head() {
             let stored = store.get(Table::Head, &numbered_key(channel, record.seq)).map_err(|e| e.to_string())?;
@@ -260,7 +263,40 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
     files.compare(store, channel)?;
     visuals(store, uri, channel, &at)?;
+    let named = catalogue::uri(store, session)?.map(|named| named.to_string());
+    if home != named {
+        return Err(fault(Some(at.seq), format!("the row of {uri} names another session than the log does")));
+    }
+    owed(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
+}
+
+/// The row of what is owed to a chat: one where the fold says so, and none else.
+fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    store.scan_rows(Table::Owed, &[], None, &mut |key, _| {
+        if number_of_key(key) == Some(chat.0) {
+            rows.push(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let wanted: Vec<Vec<u8>> = at.fold.attempts.owed.iter().map(|owed| owed_key(owed.at, chat)).collect();
+    if rows == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the rows of what is owed to {uri} are not what the log says")))
+    }
+}
+
+/// The session that a chat is in from this record on, where it says so.
+fn home_of(record: &Record) -> Option<String> {
+    if record.kind != Kind::Host {
+        return None;
+    }
+    match Fact::from_stored(&record.action).ok()? {
+        Fact::ChatCreated { session, .. } | Fact::ChatMoved { session } => Some(session),
+        _ => None,
+    }
 }
 
 /// What in a chat refers to stored attachments, followed event by event.
@@ -332,7 +368,7 @@ fn end_of_turn(
 ) -> Result<Option<super::chat::EndedTurn>, String> {
     match (second.as_mut(), record.kind) {
         (None, _) => *second = Some(first.clone()),
-        (Some(fold), Kind::Host) => fold.apply_fact(&super::fact::Fact::from_stored(&record.action)?),
+        (Some(fold), Kind::Host) => fold.apply_fact(&Fact::from_stored(&record.action)?),
         (Some(fold), Kind::Action) => return Ok(fold.apply(&Action::from_stored(record.action.clone())?, record.at)),
     }
     Ok(None)

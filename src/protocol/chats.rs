@@ -1,4 +1,4 @@
-//! The commands of chats: `dispatchAction`, `createChat`, `disposeChat`, `fetchTurns`.
+//! The commands of chats: `dispatchAction`, `createChat`, `disposeChat`, `moveChat`, `fetchTurns`.
 //!
 //! Source: AHP `dispatchAction`, `createChat`, windows and `fetchTurns`.
 
@@ -11,7 +11,7 @@ use super::peer::Peer;
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::Caller;
-use crate::actors::host::CreateChat;
+use crate::actors::host::{CreateChat, Destination};
 use crate::actors::session::sources::Source;
 use crate::events::Channel;
 
@@ -53,6 +53,31 @@ fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
 pub fn dispose(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, chat)) = ticket.checked(params.channel()) else { return };
     peer.app.host.dispose_chat(caller, &chat, ticket.reply());
+}
+
+/// Moves a chat in its session, to another one, or to one of its own; answers the session's URI.
+pub fn move_to(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let Some((ticket, (chat, destination))) = ticket.checked(read_move(params)) else { return };
+    peer.app.host.move_chat(caller, &chat, destination, ticket.reply());
+}
+
+fn read_move(params: &Params<'_>) -> Result<(String, Destination), Refusal> {
+    let chat = params.channel()?;
+    let destination = params.raw("destination").ok_or_else(|| invalid_params("destination", "is missing"))?;
+    let destination = match destination.get().starts_with('{') {
+        true => Params::read(Some(destination))?,
+        false => return Err(invalid_params("destination", "must be an object")),
+    };
+    let kind: String = destination.required("kind", "a string")?;
+    match kind.as_str() {
+        "newSession" => Ok((chat, Destination::NewSession)),
+        "session" => {
+            let after: Option<String> = destination.optional("after", "the URI of a chat")?;
+            let session = destination.name("session")?;
+            Ok((chat, Destination::Session { session, after }))
+        }
+        _ => Err(invalid_params("kind", "must be session or newSession")),
+    }
 }
 
 /// Publishes a page of older turns and answers `{}`.

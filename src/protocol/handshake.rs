@@ -118,7 +118,7 @@ async fn answer(peer: &Rc<Peer>, caller: Caller, version: &str, wanted: &[Wanted
         peer.saw(&caller, &snapshot.resource, None);
     }
     drop(collection);
-    peer.open(caller);
+    peer.open(caller, None);
     release(peer, ticket, Ok(result));
 }
 

@@ -52,6 +52,7 @@ use crate::actors::router::Router;
 use clients::ClientMemory;
 use seats::Seats;
 
+pub use extensions::NAMES as EXTENSIONS;
 pub use socket::on_connect;
 
 /// The limits of sockets. Every field is a key of the configuration file.

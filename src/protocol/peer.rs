@@ -3,7 +3,7 @@
 //! Lives on its worker's thread. What is answered goes into the connection's queue, never to the socket itself.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use super::clients::{RememberedClient, RememberedWindow};
 use super::error::{invalid_request, refusal_frame};
 use super::frame::{self, Incoming};
 use super::methods;
-use super::names;
 use super::ticket::{InFlight, Ticket};
 use crate::actors::asked::NoAnswer;
 use crate::actors::command::{Refusal, RefusalKind};
@@ -142,11 +141,12 @@ impl Peer {
     }
 
     /// Ends a handshake that succeeded. Nothing happens where the client is gone already: nobody would say so again.
-    pub fn open(&self, caller: Caller) {
+    /// `returns_to` are the channels that a client comes back to.
+    pub fn open(&self, caller: Caller, returns_to: Option<HashSet<Channel>>) {
         if self.has_left.get() {
             return;
         }
-        self.app.host.client_arrived(&caller);
+        self.app.host.client_arrived(&caller, returns_to);
         self.phase.replace(Phase::Open(caller));
     }
 
@@ -215,7 +215,7 @@ impl Peer {
         self.connection.give_up_asking();
         let caller = self.caller();
         let windows = self.connection.windows();
-        let channels = self.router.disconnect(self.connection.id);
+        self.router.disconnect(self.connection.id);
         let Some(caller) = caller else { return };
         let seen = windows.into_iter().map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
@@ -224,9 +224,6 @@ impl Peer {
         });
         self.app.clients.remember_windows(&caller.client_id, seen);
         self.app.host.client_gone(&caller);
-        for session in channels.iter().filter(|channel| names::reads_as_session(channel.as_str())) {
-            self.app.host.client_left(&caller, session);
-        }
     }
 
     /// Queues a frame from this thread.

@@ -71,7 +71,8 @@ pub fn reconnect(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
         let result = Reconnect { peer: &peer, caller: &caller, asked: &asked, client: &client }.answer().await;
         match result {
             Ok(json) => {
-                peer.open(caller);
+                let returns_to = asked.cursors.iter().map(|(channel, _)| channel.clone()).collect();
+                peer.open(caller, Some(returns_to));
                 release(&peer, ticket, Ok(json));
             }
             Err(refusal) => {

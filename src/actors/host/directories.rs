@@ -1,7 +1,12 @@
 //! The directories that sessions may work in: inside the allowed ones, by real path.
+//!
+//! What the disk says comes in with the command: a decision of a session never asks it.
+
+use ahp_types::actions::StateAction;
 
 use super::Host;
 use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::rejection::{Code, Rejection};
 use crate::resources::uri::file_path;
 
 impl Host {
@@ -21,14 +26,29 @@ impl Host {
     }
 
     fn check_directory(&self, uri: &str) -> Result<(), Refusal> {
-        let bad = |text: String| Refusal::new(RefusalKind::NotPermitted, "bad-directory", text);
-        let path = file_path(uri).map_err(|_| bad(format!("{uri} is not a file: URI of this host")))?;
-        let real = path.canonicalize().map_err(|e| bad(format!("{uri}: {e}")))?;
-        if !real.is_dir() {
-            return Err(bad(format!("{uri} is not a directory")));
-        }
-        let allowed = &self.shared.settings.allowed_directories;
-        let inside = allowed.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root)));
-        if inside { Ok(()) } else { Err(bad(format!("{uri} is outside of the allowed directories"))) }
+        let bad = |problem| Refusal::new(RefusalKind::NotPermitted, "bad-directory", problem);
+        is_allowed(&self.shared.settings.allowed_directories, uri).map_err(bad)
     }
+
+    /// Refuses an action that gives a session a directory which it may not have.
+    pub(super) fn check_granted(&self, action: &StateAction) -> Result<(), Rejection> {
+        let granted = match action {
+            StateAction::SessionWorkingDirectorySet(set) => &set.directory,
+            StateAction::SessionWorkingDirectoryReplaced(replaced) => &replaced.replacement,
+            _ => return Ok(()),
+        };
+        let bad = |problem| Rejection::new(Code::BadDirectory, problem);
+        is_allowed(&self.shared.settings.allowed_directories, granted).map_err(bad)
+    }
+}
+
+/// Whether `uri` names a directory inside an allowed one, by real path.
+fn is_allowed(allowed: &[std::path::PathBuf], uri: &str) -> Result<(), String> {
+    let path = file_path(uri).map_err(|_| format!("{uri} is not a file: URI of this host"))?;
+    let real = path.canonicalize().map_err(|e| format!("{uri}: {e}"))?;
+    if !real.is_dir() {
+        return Err(format!("{uri} is not a directory"));
+    }
+    let inside = allowed.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root)));
+    if inside { Ok(()) } else { Err(format!("{uri} is outside of the allowed directories")) }
 }

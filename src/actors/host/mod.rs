@@ -10,6 +10,7 @@ mod states;
 mod tools;
 mod visuals;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,6 +23,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
 pub use tools::{ToolUser, TranscriptPage};
@@ -33,6 +35,8 @@ use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
+use crate::actors::moves::{MoveChat, MoveTo};
+use crate::actors::owed::{self, OwedResumes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
@@ -119,10 +123,27 @@ impl CreateChat {
     }
 }
 
+/// Where `moveChat` is to bring a chat, checked for shape by the protocol.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// Into a session, behind the chat `after`; to its first place without one.
+    Session { session: String, after: Option<String> },
+    /// Into a session of its own.
+    NewSession,
+}
+
 /// How long a stop waits for the actors to write down what they hold.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
 const RECOVERY_WAIT: Duration = Duration::from_secs(30);
+
+/// A chat in which a turn runs, as its row has it.
+struct Running {
+    chat: ChannelId,
+    uri: Channel,
+    /// How often the turn was taken up.
+    attempts: Vec<u8>,
+}
 
 /// A running host.
 pub struct Host {
@@ -143,7 +164,7 @@ fn no_session(uri: &str) -> Refusal {
 
 impl Host {
     /// Starts the host on `store`: its writer, its root channel and its registry. Must run inside an actix system. Turns
-    /// that a crash interrupted get their endings by [`Host::recover`].
+    /// that were interrupted are taken up or ended by [`Host::recover`].
     ///
     /// # Errors
     /// [`LogFault`] when the store cannot be read or written.
@@ -172,8 +193,10 @@ impl Host {
             agents,
             clock,
             registry: Registry::new(threads),
+            moves: Arc::default(),
             clients: Clients::default(),
             tokens: ToolTokens::default(),
+            owed: OwedResumes::default(),
             links,
             began_after,
             root: OnceLock::new(),
@@ -188,22 +211,24 @@ impl Host {
             other => LogFault::Damaged { place: "the root channel".into(), problem: other.to_string() },
         })?;
         let _ = shared.root.set(root.start());
+        owed::wait(&shared);
         Ok(Arc::new(Self { shared }))
     }
 
-    /// Ends the turns that a crash interrupted, each with a notice. Returns how many there were.
+    /// Takes up the turns that a crash or a stop interrupted, or ends them. Returns how many there were, once the log says
+    /// of each what becomes of it.
     ///
     /// # Errors
     /// [`LogFault`] when the store cannot be read.
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;
         let mut awaited = Vec::with_capacity(running.len());
-        for (chat, uri) in &running {
+        for Running { chat, uri, attempts } in &running {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
                     self.shared.registry.send(found.session, message);
-                    awaited.push(*chat);
+                    awaited.push((*chat, attempts.clone()));
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -213,7 +238,8 @@ impl Host {
         while started.elapsed() < RECOVERY_WAIT {
             // Where it fails, the running turns are still in the store, and it is tried again.
             let _ = self.shared.writer.barrier().await;
-            if !self.running()?.iter().any(|(chat, _)| awaited.contains(chat)) {
+            let running = self.running()?;
+            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.attempts))) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -221,17 +247,17 @@ impl Host {
         Ok(running.len())
     }
 
-    fn running(&self) -> Result<Vec<(ChannelId, Channel)>, LogFault> {
+    fn running(&self) -> Result<Vec<Running>, LogFault> {
         let store = self.shared.store.as_ref();
         let mut ids = Vec::new();
-        store.scan_rows(Table::Running, &[], None, &mut |key, _| {
-            ids.extend(number_of_key(key).map(ChannelId));
+        store.scan_rows(Table::Running, &[], None, &mut |key, attempts| {
+            ids.extend(number_of_key(key).map(|id| (ChannelId(id), attempts.to_vec())));
             ControlFlow::Continue(())
         })?;
         let mut running = Vec::new();
-        for id in ids {
-            match catalogue::uri(store, id) {
-                Ok(uri) => running.extend(uri.map(|uri| (id, uri))),
+        for (chat, attempts) in ids {
+            match catalogue::uri(store, chat) {
+                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, attempts })),
                 Err(FoldFault::Log(fault)) => return Err(fault),
                 Err(other) => tracing::error!(fault = %other, "a channel's row cannot be read"),
             }
@@ -306,7 +332,12 @@ impl Host {
             sent::lighten(message);
         }
         // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
-        let action = Action::from_json(value).map(Box::new).map_err(Rejection::from);
+        let action = Action::from_json(value).map_err(Rejection::from);
+        let granted = |action: &Action| match found.kind {
+            ChannelKind::Session => self.check_granted(&action.decoded),
+            _ => Ok(()),
+        };
+        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             ChannelKind::Session | ChannelKind::Chat | ChannelKind::Canvas => {
@@ -331,7 +362,7 @@ impl Host {
     }
 
     fn to_session(&self, found: &Resolved, message: SessionMessage) {
-        self.shared.registry.send(found.session, message);
+        self.shared.registry.deliver(found, message);
     }
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
@@ -425,6 +456,19 @@ impl Host {
         });
     }
 
+    /// `moveChat`; the answer names the session that the chat is in then.
+    pub fn move_chat(&self, caller: &Caller, chat: &str, destination: Destination, reply: Reply) {
+        let (shared, caller, chat) = (Arc::clone(&self.shared), caller.clone(), chat.to_owned());
+        let begin = move |ticket| match way_of(&shared, &chat, destination) {
+            Ok((found, to)) => {
+                let command = MoveChat { caller, chat: found.channel.clone(), to, ticket, reply };
+                shared.registry.deliver(&found, SessionMessage::MoveChat(Box::new(command)));
+            }
+            Err(refusal) => reply(Err(refusal)),
+        };
+        self.shared.moves.enter(Box::new(begin));
+    }
+
     /// `fetchTurns`: the page is published before the answer `{}`. `window` is the caller's own.
     pub fn fetch_turns(&self, caller: &Caller, chat: &str, cursor: Option<&str>, window: Option<Window>, reply: Reply) {
         self.to_chat(chat, reply, |found, reply| SessionMessage::FetchTurns {
@@ -482,24 +526,39 @@ impl Host {
         self.to_root(RootMessage::Remember { client_id: client_id.to_owned(), client });
     }
 
-    /// A connection has shaken hands as this client.
-    pub fn client_arrived(&self, caller: &Caller) {
-        self.shared.clients.arrived(&caller.client_id, caller.connection.id);
+    /// A connection has shaken hands as this client. One that comes back names what it comes back to: in other sessions it is
+    /// active no more.
+    pub fn client_arrived(&self, caller: &Caller, returns_to: Option<HashSet<Channel>>) {
+        let clients = &self.shared.clients;
+        clients.arrived(&caller.client_id, caller.connection.id, returns_to.clone());
+        let Some(returns_to) = returns_to else { return };
+        for session in clients.active_in(&caller.client_id) {
+            let uri = self.shared.registry.session_uri(session).ok().flatten();
+            if uri.is_some_and(|uri| !returns_to.contains(&uri)) {
+                self.tell_left(caller, session, true);
+            }
+        }
     }
 
-    /// The connection of `caller` ended.
+    /// The connection of `caller` ended: its active-client entries go after the grace time, unless it comes back.
     pub fn client_gone(&self, caller: &Caller) {
         self.shared.clients.gone(&caller.client_id, caller.connection.id);
+        for session in self.shared.clients.active_in(&caller.client_id) {
+            self.tell_left(caller, session, false);
+        }
     }
 
-    /// A connection of `caller` ended, or left `session`: its active-client entries go after the grace time unless the
-    /// same client comes back.
+    /// A connection of `caller` left `session`: its active-client entry goes at once.
     pub fn client_left(&self, caller: &Caller, session: &Channel) {
         if let Ok(Some(found)) = self.shared.registry.resolve(session.as_str()) {
-            let client_id = Arc::clone(&caller.client_id);
-            let message = SessionMessage::ClientLeft { client_id, connection: caller.connection.id };
-            self.shared.registry.send_if_awake(found.session, message);
+            self.tell_left(caller, found.session, true);
         }
+    }
+
+    fn tell_left(&self, caller: &Caller, session: ChannelId, at_once: bool) {
+        let (client_id, connection) = (Arc::clone(&caller.client_id), caller.connection.id);
+        let message = SessionMessage::ClientLeft { client_id, connection, at_once };
+        self.shared.registry.send_if_awake(session, message);
     }
 
     /// For tests: makes the actor of this chat panic.
@@ -513,6 +572,7 @@ impl Host {
     /// Takes no new work, ends the agents, freezes running turns, writes everything down and closes the sockets.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.owed.look();
         self.shared.registry.send_all(|| SessionMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {
@@ -525,6 +585,24 @@ impl Host {
         self.shared.hub.close_all(1001, "the host is stopping");
         self.shared.registry.stop();
     }
+}
+
+/// The chat, and where it is to go.
+fn way_of(shared: &Shared, chat: &str, destination: Destination) -> Result<(Resolved, MoveTo), Refusal> {
+    let find = |uri: &str, kind: ChannelKind| match shared.registry.resolve(uri) {
+        Ok(Some(found)) if found.kind == kind => Ok(found),
+        Ok(_) => Err(not_found(uri)),
+        Err(fault) => Err(unavailable(fault)),
+    };
+    let found = find(chat, ChannelKind::Chat)?;
+    let to = match destination {
+        Destination::NewSession => MoveTo::NewSession,
+        Destination::Session { session, after } => {
+            let session = find(&session, ChannelKind::Session)?;
+            MoveTo::Session { session: session.channel, id: session.id, after }
+        }
+    };
+    Ok((found, to))
 }
 
 /// What tells a re-sent action from a new one: the client, its number, the channel and the action.

@@ -7,7 +7,8 @@ use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::registry::first_chat_uri;
-use crate::actors::session::{Boot, check_value};
+use crate::actors::session::{Boot, check_value, configuration};
+use crate::actors::shared::Shared;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
 use crate::projections::catalogue;
@@ -60,23 +61,9 @@ impl Host {
         command.config = Some(checked_config(agent.as_ref(), command.config.take())?);
         let many = agent.info().capabilities.is_some_and(|can| can.multiple_working_directories.is_some());
         command.working_directories = Some(self.directories(command.working_directories.take(), many)?);
-        self.check_count()?;
+        check_count(&self.shared)?;
         let (id, chat) = self.reserve(&command.uri)?;
         Ok((command, id, chat))
-    }
-
-    fn check_count(&self) -> Result<(), Refusal> {
-        let Some(limit) = self.shared.settings.max_sessions else { return Ok(()) };
-        let count = catalogue::count(self.shared.store.as_ref()).map_err(unavailable)?;
-        if count < limit as u64 {
-            return Ok(());
-        }
-        metrics::counter!("scrollback_limit_met_total", "limit" => "sessions").increment(1);
-        Err(Refusal::new(
-            RefusalKind::Unavailable,
-            "limit-exceeded",
-            format!("the host holds at most {limit} sessions"),
-        ))
     }
 
     fn reserve(&self, uri: &str) -> Result<(ChannelId, ChannelId), Refusal> {
@@ -107,16 +94,27 @@ impl Host {
             let text = format!("provider: there is no agent {provider:?} on this host");
             return Err(Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text));
         };
-        let (schema, mut values) = agent.configuration();
+        let (schema, mut values) = configuration::of(agent.as_ref());
         values.extend(checked_config(agent.as_ref(), config.cloned())?);
         Ok(command::json(&ahp_types::commands::ResolveSessionConfigResult { schema, values }))
     }
 }
 
+/// Refuses one session more than the host may hold.
+pub fn check_count(shared: &Shared) -> Result<(), Refusal> {
+    let Some(limit) = shared.settings.max_sessions else { return Ok(()) };
+    let count = catalogue::count(shared.store.as_ref()).map_err(unavailable)?;
+    if count < limit as u64 {
+        return Ok(());
+    }
+    metrics::counter!("scrollback_limit_met_total", "limit" => "sessions").increment(1);
+    Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", format!("the host holds at most {limit} sessions")))
+}
+
 /// The values that a session is created with, checked against the agent's schema.
 fn checked_config(agent: &dyn Agent, config: Option<JsonObject>) -> Result<JsonObject, Refusal> {
     let config = config.unwrap_or_default();
-    let (schema, _) = agent.configuration();
+    let (schema, _) = configuration::of(agent);
     for (key, value) in &config {
         let invalid = |text: String| Refusal::new(RefusalKind::InvalidParams, "invalid-params", text);
         let property = schema.properties.get(key);

@@ -3,12 +3,19 @@
 //! Each is served, echoed to its sender alone where it changes nothing, or refused. Source: PROTOCOL.md of AHP 1.0.0,
 //! `session/*` actions that a client may dispatch.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatInteractivity, ChatOrigin, SessionConfigState, SessionLifecycle, SessionStatus};
+use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionState, SessionStatus, ToolDefinition};
 use serde_json::Value;
 
-use super::{echo, reject};
-use crate::actors::core::{By, ClientAction, SessionCore};
+use super::beside::{InChat, act_once_durable, keep_until_durable, record_in};
+use super::{SessionActor, configuration, directories, echo, reject, role};
+use crate::actors::chat;
+use crate::actors::core::{By, ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::{Action, CLIENT_TYPES, type_of};
 
@@ -20,26 +27,92 @@ enum Verdict {
     Nothing,
 }
 
-/// Decides on a client's action for the session's channel, and records it.
-pub fn dispatch(core: &mut SessionCore, client: ClientAction, action: Action) {
-    if core.lane.is_full() {
-        return reject(
-            &core.lane,
-            client,
-            Rejection::new(Code::Busy, "the session is waiting for the disk: try again"),
-        );
+impl SessionActor {
+    /// Decides on a client's action for the session's channel, and records it with what follows in its chats.
+    pub(super) fn act(&mut self, core: &Rc<RefCell<SessionCore>>, client: ClientAction, action: Action) {
+        let verdict = {
+            let core = core.borrow();
+            match core.lane.is_full() {
+                true => Err(Rejection::new(Code::Busy, "the session is waiting for the disk: try again")),
+                false => decide(&core, &client, &action),
+            }
+        };
+        match verdict {
+            Ok(Verdict::Nothing) => return echo(&core.borrow().lane, client),
+            Err(rejection) => return reject(&core.borrow().lane, client, rejection),
+            Ok(Verdict::Accept) => {}
+        }
+        let principal = Arc::clone(&client.caller.principal);
+        let by = By { principal, at: self.shared.clock.now(), client: Some(client) };
+        self.record(core, by, action, true);
     }
-    match decide(core, &client, &action) {
-        Ok(Verdict::Nothing) => echo(&core.lane, client),
-        Err(rejection) => reject(&core.lane, client, rejection),
-        Ok(Verdict::Accept) => {
-            let principal = std::sync::Arc::clone(&client.caller.principal);
-            let by = By { principal, at: core.shared.clock.now(), client: Some(client) };
-            let mut recording = core.record(by);
-            recording.session_action(action, None, true);
-            recording.finish(None);
+
+    /// Records an action on the session's channel, with what follows in its chats. `by_client`: it is the client's own.
+    pub(super) fn record(&mut self, core: &Rc<RefCell<SessionCore>>, by: By, action: Action, by_client: bool) {
+        let changes = in_chats(&core.borrow(), &action);
+        let mut awake = self.wake_for(core, changes);
+        let mut core = core.borrow_mut();
+        let listed = match &action.decoded {
+            StateAction::SessionActiveClientSet(set) => Some((set.active_client.client_id.clone(), true)),
+            StateAction::SessionActiveClientRemoved(removed) => Some((removed.client_id.clone(), false)),
+            _ => None,
+        };
+        let mut recording = core.record(by);
+        for ((cell, _), change) in &mut awake {
+            record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.before));
+        }
+        recording.session_action(action, None, by_client);
+        for ((cell, _), change) in &mut awake {
+            record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
+        }
+        recording.finish(None);
+        for (awake, change) in awake {
+            act_once_durable(&core, &awake, change.effects);
+            keep_until_durable(&core, &awake);
+        }
+        if let Some((client_id, lists)) = listed {
+            self.shared.clients.lists(&client_id, self.id, lists);
         }
     }
+}
+
+/// What an accepted action does to the session's chats.
+fn in_chats(core: &SessionCore, action: &Action) -> Vec<InChat> {
+    let state = &core.fold.state;
+    match &action.decoded {
+        StateAction::SessionDefaultChatChanged(change) => {
+            change.default_chat.as_deref().map(|next| role::in_chats(state, next)).unwrap_or_default()
+        }
+        StateAction::SessionActiveClientRemoved(removed) => abandoned(core, &removed.client_id),
+        other => directories::in_chats(state, other),
+    }
+}
+
+/// The calls of its tools that a client leaves open.
+fn abandoned(core: &SessionCore, client_id: &str) -> Vec<InChat> {
+    let in_chat = |chat: &ChatCell| {
+        let (after, effects) = chat::abandoned(&chat.fold.state, client_id).into_iter().unzip();
+        InChat { chat: chat.channel.clone(), before: Vec::new(), after, effects }
+    };
+    let chats = core.chats.values().map(|cell| in_chat(&cell.borrow()));
+    chats.filter(|change| !change.after.is_empty()).collect()
+}
+
+/// The tools that a client offers: each under a name of its own, which is none of the host's tools. Several clients may offer the
+/// same: the one that is listed first is called.
+fn check_tools(state: &SessionState, offered: &[ToolDefinition]) -> Result<(), Rejection> {
+    let mut names = HashSet::new();
+    let taken: HashSet<&str> = state.server_tools.iter().flatten().map(|tool| tool.name.as_str()).collect();
+    for tool in offered {
+        let name = tool.name.as_str();
+        if name.is_empty() || !names.insert(name) {
+            return Err(Rejection::new(Code::Malformed, format!("tools: {name:?} is empty, or there twice")));
+        }
+        if taken.contains(name) {
+            return Err(Rejection::new(Code::Malformed, format!("tools: {name} is a tool of the host's own")));
+        }
+    }
+    Ok(())
 }
 
 fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<Verdict, Rejection> {
@@ -64,6 +137,7 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
         }
         StateAction::SessionActiveClientSet(set) => {
             own_client(&set.active_client.client_id, client)?;
+            check_tools(state, &set.active_client.tools)?;
             unchanged(state.active_clients.contains(&set.active_client))
         }
         StateAction::SessionActiveClientRemoved(removed) => {
@@ -77,8 +151,8 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
         }
         StateAction::SessionWorkingDirectorySet(_)
         | StateAction::SessionWorkingDirectoryRemoved(_)
-        | StateAction::SessionWorkingDirectoryReplaced(_)
-        | StateAction::SessionCustomizationToggled(_)
+        | StateAction::SessionWorkingDirectoryReplaced(_) => unchanged(!directories::decide(core, &action.decoded)?),
+        StateAction::SessionCustomizationToggled(_)
         | StateAction::SessionMcpServerStartRequested(_)
         | StateAction::SessionMcpServerStopRequested(_)
         | StateAction::SessionMcpServerBackgroundRequested(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
@@ -124,8 +198,7 @@ fn fit_for_default(core: &SessionCore, wanted: Option<&str>) -> Result<(), Rejec
     let Some(chat) = core.fold.state.chats.iter().find(|chat| chat.resource == wanted) else {
         return Err(Rejection::new(Code::Malformed, format!("{wanted} is not in the session's catalogue")));
     };
-    let hidden = chat.interactivity.is_some_and(|how| how != ChatInteractivity::Full);
-    if hidden || matches!(chat.origin, Some(ChatOrigin::Tool { .. })) {
+    if !role::is_peoples(chat) {
         return Err(Rejection::new(Code::Malformed, "a worker or a hidden chat is no default"));
     }
     if core.fold.state.lifecycle != SessionLifecycle::Ready {
@@ -141,19 +214,20 @@ fn check_config(
     changes: &serde_json::Map<String, Value>,
     replaces: bool,
 ) -> Result<(), Rejection> {
-    let fixed = |key: &String| config.schema.properties.get(key).is_none_or(|property| !may_change(property));
+    let of = |key: &str| config.schema.properties.get(key).cloned().or_else(|| configuration::own(key));
+    let fixed = |key: &String| of(key).as_ref().is_none_or(|property| !may_change(property));
     let dropped = config.values.keys().find(|key| replaces && !changes.contains_key(*key) && fixed(key));
     if let Some(key) = dropped {
         return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
     }
     for (key, value) in changes {
-        let Some(property) = config.schema.properties.get(key) else {
+        let Some(property) = of(key) else {
             return Err(Rejection::new(Code::Malformed, format!("the session's configuration has no {key}")));
         };
-        if !may_change(property) && config.values.get(key) != Some(value) {
+        if !may_change(&property) && config.values.get(key) != Some(value) {
             return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
         }
-        check_value(key, property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
+        check_value(key, &property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
     }
     Ok(())
 }
@@ -182,6 +256,12 @@ pub fn check_value(
     };
     if !fits {
         return Err(format!("{key} is a {}", property.r#type));
+    }
+    if let (Some(items), Some(values)) = (&property.items, value.as_array())
+        && items.r#type == "string"
+        && !values.iter().all(Value::is_string)
+    {
+        return Err(format!("{key} holds texts"));
     }
     let dynamic = property.enum_dynamic == Some(true);
     match &property.r#enum {

@@ -4,28 +4,30 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::AsyncContext;
-use actix::Context;
+use actix::{ActorFutureExt, AsyncContext, Context};
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, StateAction,
 };
-use ahp_types::state::{ChatInteractivity, ChatOrigin, ChatState, SessionLifecycle};
+use ahp_types::state::{ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
 use super::attaching::of_first_message;
+use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::owed;
+use super::role;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
-use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
+use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
 use crate::actors::visuals;
-use crate::clock::Millis;
+use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
@@ -186,7 +188,7 @@ impl SessionActor {
     pub(super) fn dispose_chat(&mut self, core: &Core, caller: &Caller, uri: &Channel, reply: Reply) {
         let place = core.borrow().fold.state.chats.iter().position(|chat| chat.resource == uri.as_str());
         let Some(place) = place else { return refuse(&core.borrow(), no_such_chat(uri), reply) };
-        if core.borrow().fold.state.chats.len() == 1 {
+        if is_last(&core.borrow(), uri) {
             let refusal = invalid("last-chat", "the last chat of a session is not disposed: dispose the session");
             return refuse(&core.borrow(), refusal, reply);
         }
@@ -194,11 +196,17 @@ impl SessionActor {
         let by = self.by(caller);
         let cell = core.borrow().chats.get(uri.as_str()).cloned();
         let successor = successor(&core.borrow(), uri, place);
+        let changes = successor.as_deref().map(|next| role::in_chats(&core.borrow().fold.state, next));
+        let changes = changes.into_iter().flatten().filter(|change| change.chat != *uri).collect();
+        let mut heirs = self.wake_for(core, changes);
         {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                // Its process goes with it: nobody speaks for its workers any more. They stay listed.
+                recording.end_workers(&mut cell.borrow_mut(), Ends::All);
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             chat::list_paused(&mut recording, uri, None, false);
@@ -208,7 +216,11 @@ impl SessionActor {
                 let change = SessionDefaultChatChangedAction { default_chat: Some(next) };
                 recording.session_action(Action::host(StateAction::SessionDefaultChatChanged(change)), None, false);
             }
+            for ((cell, _), change) in &mut heirs {
+                record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
+            }
             recording.finish(None);
+            heirs.iter().for_each(|(awake, _)| keep_until_durable(&core, awake));
             core.chats.remove(uri.as_str());
         }
         self.chats.remove(uri);
@@ -223,6 +235,11 @@ impl SessionActor {
     /// `disposeSession`: off every list; what was said stays in the log.
     pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
         let by = self.by(caller);
+        // What is owed to a chat that sleeps is not left behind either.
+        let owed = owed::of(&core.borrow());
+        for chat in owed {
+            self.chat(core, &chat);
+        }
         let uris: Vec<Channel> =
             core.borrow().fold.state.chats.iter().map(|chat| Channel::from(chat.resource.as_str())).collect();
         let cells: Vec<_> = core.borrow().chats.values().cloned().collect();
@@ -231,6 +248,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
@@ -275,31 +293,45 @@ impl SessionActor {
         );
     }
 
-    /// A client is gone: after the grace time its entry goes too, unless it is back.
+    /// A client has left: after the grace time its entry goes too, unless it is back; at once where it said that it leaves.
     pub(super) fn client_left(
         &mut self,
         core: &Core,
         client_id: &Arc<str>,
         connection: ConnectionId,
+        at_once: bool,
         ctx: &mut Context<Self>,
     ) {
-        let listed = core.borrow().fold.state.active_clients.iter().any(|client| client.client_id == **client_id);
-        if !listed {
+        if !is_active(&core.borrow(), client_id) {
             return;
+        }
+        if at_once {
+            return self.client_stayed_away(client_id, connection);
         }
         self.leaves += 1;
         let leave = self.leaves;
         self.leaving.insert(Arc::clone(client_id), leave);
-        let client_id = Arc::clone(client_id);
-        ctx.run_later(self.shared.settings.client_grace, move |actor, _| {
-            if actor.leaving.get(&client_id) != Some(&leave) {
-                return;
+        let (client_id, clock) = (Arc::clone(client_id), self.shared.clock.clone());
+        let at = clock::later(clock.now(), self.shared.settings.client_grace);
+        let waits = actix::fut::wrap_future::<_, Self>(async move { clock.wait_until(at).await });
+        ctx.spawn(waits.map(move |(), actor, _| {
+            if actor.leaving.get(&client_id) == Some(&leave) {
+                actor.leaving.remove(&client_id);
+                actor.client_stayed_away(&client_id, connection);
             }
-            actor.leaving.remove(&client_id);
-            if !actor.shared.clients.is_elsewhere(&client_id, connection) {
-                actor.remove_client(&client_id);
-            }
-        });
+        }));
+    }
+
+    /// The client's entry goes, and its calls end, unless it is here on another connection.
+    fn client_stayed_away(&mut self, client_id: &Arc<str>, connection: ConnectionId) {
+        let Some(core) = self.core.clone() else { return };
+        let session = core.borrow().channel.clone();
+        let is_here = self.shared.clients.is_elsewhere(client_id, &session, connection);
+        if !is_here && is_active(&core.borrow(), client_id) {
+            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_string() };
+            let removed = Action::host(StateAction::SessionActiveClientRemoved(removed));
+            self.record(&core, self.by_host(), removed, false);
+        }
     }
 
     /// Nobody says that a client left which was here when the host stopped, or while the session could not be read: each has
@@ -309,21 +341,14 @@ impl SessionActor {
             core.borrow().fold.state.active_clients.iter().map(|client| client.client_id.as_str().into()).collect();
         let clients: Vec<Arc<str>> = clients;
         for client_id in clients {
-            self.client_left(core, &client_id, NO_CONNECTION, ctx);
+            self.shared.clients.lists(&client_id, self.id, true);
+            self.client_left(core, &client_id, NO_CONNECTION, false, ctx);
         }
     }
+}
 
-    fn remove_client(&self, client_id: &str) {
-        let Some(core) = self.core.clone() else { return };
-        let mut core = core.borrow_mut();
-        let listed = core.fold.state.active_clients.iter().any(|client| client.client_id == client_id);
-        if listed {
-            let removed = SessionActiveClientRemovedAction { client_id: client_id.to_owned() };
-            let mut recording = core.record(self.by_host());
-            recording.session_action(Action::host(StateAction::SessionActiveClientRemoved(removed)), None, false);
-            recording.finish(None);
-        }
-    }
+fn is_active(core: &SessionCore, client_id: &str) -> bool {
+    core.fold.state.active_clients.iter().any(|client| client.client_id == client_id)
 }
 
 /// A new chat's state and its cell: a fork has the turns and the directories of its source.
@@ -335,11 +360,13 @@ fn new_cell(
     beginning: Option<&Beginning>,
 ) -> (ChatState, ChatCell) {
     let Some(beginning) = beginning else {
-        let state = new_chat(uri, at, ChatOrigin::User, directories);
+        let mut state = new_chat(uri, at, ChatOrigin::User, directories);
+        state.movable = Some(true);
         return (state.clone(), ChatCell::new(id, uri.clone(), ChatFold::new(state), Unsaved::default()));
     };
     let directories = if beginning.fork.is_some() { beginning.directories.clone() } else { directories };
     let mut state = new_chat(uri, at, beginning.origin.clone(), directories);
+    state.movable = Some(true);
     state.title.clone_from(&beginning.title);
     let fold = ChatFold::created(state.clone(), beginning.fork.clone(), beginning.context.clone());
     (state, ChatCell::new(id, uri.clone(), fold, Unsaved::default()))
@@ -363,12 +390,18 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     if state.default_chat.as_deref() != Some(uri.as_str()) {
         return None;
     }
-    let fit = |chat: &&ahp_types::state::ChatSummary| {
-        chat.interactivity.is_none_or(|how| how == ChatInteractivity::Full)
-            && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }))
-    };
+    let fit = |chat: &&ahp_types::state::ChatSummary| role::is_peoples(chat);
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// Whether a session without this chat would have none that people write in.
+fn is_last(core: &SessionCore, uri: &Channel) -> bool {
+    let state = &core.fold.state;
+    let is_worker = |chat: &&ahp_types::state::ChatSummary| matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
+    let others = state.chats.iter().filter(|chat| chat.resource != uri.as_str());
+    !state.chats.iter().any(|chat| chat.resource == uri.as_str() && is_worker(&chat))
+        && others.filter(|chat| !is_worker(chat)).count() == 0
 }
 
 /// The canvases of a chat, which go with it.

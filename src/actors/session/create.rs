@@ -16,7 +16,7 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::{SessionActor, refusal_of_lost};
+use super::{SessionActor, configuration, refusal_of_lost};
 use crate::actors::command::{self, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
@@ -77,7 +77,8 @@ impl SessionActor {
         let mut core = SessionCore::new(self.id, uri.clone(), fold, Unsaved::default(), None, shared, ctx.address());
 
         let first = Channel::from(first_chat_uri(uri.as_str()));
-        let chat_state = new_chat(&first, at, ChatOrigin::User, None);
+        let mut chat_state = new_chat(&first, at, ChatOrigin::User, None);
+        chat_state.movable = Some(false);
         let cell = Rc::new(RefCell::new(ChatCell::new(
             chat,
             first.clone(),
@@ -100,6 +101,9 @@ impl SessionActor {
         }
         recording.finish(None);
         core.chats.insert(first.to_string(), cell);
+        for client in &core.fold.state.active_clients {
+            self.shared.clients.lists(&client.client_id, self.id, true);
+        }
         self.announce(&core, first, command.progress_token, reply);
         self.core = Some(Rc::new(RefCell::new(core)));
     }
@@ -107,7 +111,7 @@ impl SessionActor {
     fn new_state(&self, command: &CreateSession) -> SessionState {
         let provider = command.provider.clone().unwrap_or_default();
         let config = self.shared.agent(&provider).map(|agent| {
-            let (schema, mut values) = agent.configuration();
+            let (schema, mut values) = configuration::of(agent.as_ref());
             values.extend(command.config.clone().unwrap_or_default());
             SessionConfigState { schema, values }
         });

@@ -40,6 +40,9 @@ impl SessionActor {
     /// make the session wait for a chat, and the next is decided after that.
     pub(super) fn settled(&mut self, ctx: &mut Context<Self>) {
         let Some(mut kept) = self.waiting.take() else { return };
+        if self.is_moving() && self.core.is_some() {
+            return self.park_again(kept);
+        }
         if self.core.is_none() {
             self.load(ctx);
         }
@@ -133,6 +136,7 @@ impl SessionActor {
             chat.do_send(ChatMessage::Abandon);
         }
         self.core = None;
+        self.forget_receiving();
         self.load(ctx);
     }
 

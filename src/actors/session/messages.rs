@@ -10,6 +10,7 @@ use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId, Window};
 use crate::actors::core::{ClientAction, SessionCore};
 use crate::actors::host::{CreateChat, CreateSession, OnSnapshot};
+use crate::actors::moves::{Accepted, Arrival, MoveChat};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::actors::visuals::VisualCommand;
@@ -20,6 +21,8 @@ use crate::projections::action::Action;
 pub enum Boot {
     /// A new session.
     Create { caller: Caller, command: Box<CreateSession>, uri: Channel, chat: ChannelId, reply: Reply },
+    /// A new session of chats that leave another one.
+    Arrive(Box<Arrival>, Channel),
     /// One that is read from the log.
     Load,
 }
@@ -59,6 +62,33 @@ pub enum SessionMessage {
         caller: Caller,
         reply: Reply,
     },
+    MoveChat(Box<MoveChat>),
+    /// Chats of another session come to this one.
+    MoveIn(Box<Arrival>),
+    /// What became of that, for the session that they leave.
+    MoveAnswered {
+        number: u64,
+        answer: Result<Box<Accepted>, Refusal>,
+    },
+    /// What was decided before chats were taken in is durable, or lost.
+    Reached {
+        number: u64,
+        kept: bool,
+    },
+    /// The batch of a move is on disk, or lost.
+    Left {
+        number: u64,
+        kept: bool,
+    },
+    /// The chats are here now, with what was sent for them meanwhile.
+    Arrived {
+        number: u64,
+        messages: Vec<SessionMessage>,
+    },
+    /// They are not, or only the log says whether they are.
+    NotArrived {
+        number: u64,
+    },
     /// Something is asked of a chat's visuals.
     Visual {
         principal: Arc<str>,
@@ -85,13 +115,18 @@ pub enum SessionMessage {
         chat: Channel,
         then: OnLook,
     },
-    /// A client is gone from this session: its entry goes after the grace time.
+    /// A client has left this session with one of its connections: its entry goes, at once or after the grace time.
     ClientLeft {
         client_id: Arc<str>,
         connection: u64,
+        at_once: bool,
     },
     /// Wakes the chat, so that a turn that was interrupted gets its ending.
     Recover {
+        chat: Channel,
+    },
+    /// The time of a resume that is owed to the chat has come.
+    ResumeDue {
         chat: Channel,
     },
     /// A batch of this generation was lost.
@@ -121,8 +156,29 @@ impl SessionMessage {
                 | SessionMessage::ChatPanicked
                 | SessionMessage::Settled
                 | SessionMessage::Tell(_)
+                | SessionMessage::MoveAnswered { .. }
+                | SessionMessage::Reached { .. }
+                | SessionMessage::Left { .. }
+                | SessionMessage::Arrived { .. }
+                | SessionMessage::NotArrived { .. }
                 | SessionMessage::Stop
         )
+    }
+
+    /// The chat, or the session itself, that it is about, for those that were sent for a channel.
+    pub fn channel(&self) -> Option<&Channel> {
+        match self {
+            SessionMessage::Dispatch { channel, .. } | SessionMessage::Subscribe { channel, .. } => Some(channel),
+            SessionMessage::DisposeChat { chat, .. }
+            | SessionMessage::FetchTurns { chat, .. }
+            | SessionMessage::Look { chat, .. }
+            | SessionMessage::Command { chat, .. }
+            | SessionMessage::Visual { chat, .. }
+            | SessionMessage::Recover { chat }
+            | SessionMessage::Panic { chat } => Some(chat),
+            SessionMessage::MoveChat(command) => Some(&command.chat),
+            _ => None,
+        }
     }
 
     /// The connection among whose messages this one keeps its place.
@@ -133,6 +189,7 @@ impl SessionMessage {
             | SessionMessage::DisposeChat { caller, .. }
             | SessionMessage::DisposeSession { caller, .. }
             | SessionMessage::Command { caller, .. } => Some(caller.connection.id),
+            SessionMessage::MoveChat(command) => Some(command.caller.connection.id),
             _ => None,
         }
     }
@@ -154,6 +211,8 @@ impl SessionMessage {
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
+            SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -178,6 +237,8 @@ impl SessionMessage {
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
+            SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
             _ => {}
         }
@@ -200,6 +261,12 @@ pub fn refuse_disposed(core: &SessionCore, message: SessionMessage) {
         | SessionMessage::FetchTurns { chat, reply, .. }
         | SessionMessage::Command { chat, reply, .. } => {
             refuse(core, no_such_chat(&chat), reply);
+        }
+        SessionMessage::MoveChat(command) => refuse(core, no_such_chat(&command.chat), command.reply),
+        SessionMessage::MoveIn(arrival) => {
+            let text = format!("there is no channel {}", core.channel);
+            let refusal = Refusal::new(RefusalKind::NotFound, "not-found", text);
+            core.lane.release(None, Box::new(move |_| arrival.back.answer(Err(refusal))));
         }
         SessionMessage::Look { chat, then } => looking::look(core, &chat, then),
         _ => {}

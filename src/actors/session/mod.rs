@@ -6,11 +6,17 @@
 mod actions;
 mod answers;
 mod attaching;
+mod beside;
 mod chats;
+pub mod configuration;
 mod create;
+mod directories;
 mod loading;
 mod looking;
 mod messages;
+mod moving;
+mod owed;
+mod role;
 mod sleeping;
 pub mod sources;
 
@@ -26,8 +32,11 @@ use ahp_types::actions::StateAction;
 
 pub use actions::{check_value, not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
+pub use create::new_chat;
+pub use directories::several;
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
 
@@ -67,6 +76,12 @@ pub struct SessionActor {
     /// Messages that wait until the session can be read, or until those before them are served; absent when nothing has to
     /// wait.
     waiting: Option<VecDeque<SessionMessage>>,
+    /// A move of chats of this session to another one.
+    moving: Option<moving::Leaving>,
+    /// A move of another session's chats to this one.
+    receiving: Option<moving::Receiving>,
+    /// Messages that wait until the move is over.
+    parked: VecDeque<SessionMessage>,
     /// Whether a batch was lost since the folds were read.
     was_lost: bool,
     /// Connections with a message whose attachments are being worked on, each with what it sent after that.
@@ -89,6 +104,9 @@ impl SessionActor {
             leaves: 0,
             last_used: Instant::now(),
             waiting: None,
+            moving: None,
+            receiving: None,
+            parked: VecDeque::new(),
             was_lost: false,
             attaching: HashMap::new(),
             unread,
@@ -105,6 +123,7 @@ impl Actor for SessionActor {
             Some(Boot::Create { caller, command, uri, chat, reply }) => {
                 self.create(&caller, *command, uri, chat, reply, ctx);
             }
+            Some(Boot::Arrive(arrival, uri)) => self.create_for(*arrival, uri, ctx),
             Some(Boot::Load) | None => self.load(ctx),
         }
         let period = self.shared.settings.idle_timeout / 2;
@@ -119,6 +138,7 @@ impl Drop for SessionActor {
         if std::thread::panicking() {
             if let Some(core) = self.core.as_ref().and_then(|core| core.try_borrow().ok()) {
                 core.lane.close("the session's actor panicked");
+                core.started.iter().for_each(|(_, chat)| chat.do_send(ChatMessage::Abandon));
             }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
@@ -140,13 +160,24 @@ impl Handler<SessionMessage> for SessionActor {
 
 impl SessionActor {
     fn serve(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
+        self.take_up_started();
         match message {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
             SessionMessage::Settled => return self.settled(ctx),
             SessionMessage::Tell(tell) => return tell(),
             SessionMessage::Stop => return self.stop(ctx),
+            SessionMessage::MoveAnswered { number, answer } => {
+                return self.move_answered(number, answer.map(|accepted| *accepted), ctx);
+            }
+            SessionMessage::Reached { number, kept } => return self.reached(number, kept, ctx),
+            SessionMessage::Left { number, kept } => return self.left(number, kept, ctx),
+            SessionMessage::Arrived { number, messages } => return self.arrived(number, messages, ctx),
+            SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
+        }
+        if self.is_moving() {
+            return self.park(message);
         }
         self.last_used = Instant::now();
         self.panicked(ctx);
@@ -163,12 +194,15 @@ impl SessionActor {
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
+        let Some(message) = self.forward(&core.borrow(), message) else { return };
         match message {
             SessionMessage::Dispatch { channel, client, action } => self.dispatch(&core, channel, client, action, ctx),
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
                 let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
-                    self.leaving.remove(&subscriber.caller.client_id);
+                    let caller = &subscriber.caller;
+                    self.leaving.remove(&caller.client_id);
+                    self.shared.clients.sees(&caller.client_id, caller.connection.id, &channel);
                     return subscribe(&core.borrow(), subscriber);
                 }
                 if of_canvas(channel.as_str()).is_some() {
@@ -185,6 +219,8 @@ impl SessionActor {
                 self.create_chat(&core, &caller, *command, reply, ctx)
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
+            SessionMessage::MoveChat(command) => self.move_chat(&core, *command, ctx),
+            SessionMessage::MoveIn(arrival) => self.receive(&core, *arrival),
             SessionMessage::DisposeSession { caller, reply } => self.dispose_session(&core, &caller, reply),
             SessionMessage::FetchTurns { caller, chat, cursor, window, reply } => match self.chat(&core, &chat) {
                 Some(addr) => {
@@ -203,11 +239,16 @@ impl SessionActor {
                 None => refuse(&core.borrow(), no_such_chat(&chat), reply),
             },
             SessionMessage::Look { chat, then } => looking::look(&core.borrow(), &chat, then),
-            SessionMessage::ClientLeft { client_id, connection } => {
-                self.client_left(&core, &client_id, connection, ctx);
+            SessionMessage::ClientLeft { client_id, connection, at_once } => {
+                self.client_left(&core, &client_id, connection, at_once, ctx);
             }
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
+            }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
             }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
@@ -218,6 +259,11 @@ impl SessionActor {
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
+            | SessionMessage::MoveAnswered { .. }
+            | SessionMessage::Reached { .. }
+            | SessionMessage::Left { .. }
+            | SessionMessage::Arrived { .. }
+            | SessionMessage::NotArrived { .. }
             | SessionMessage::Stop => {}
         }
     }
@@ -251,6 +297,13 @@ fn tell_then(
 }
 
 impl SessionActor {
+    /// Takes up the actors of workers' chats that other chats have started: no chat has two.
+    fn take_up_started(&mut self) {
+        if let Some(core) = &self.core {
+            self.chats.extend(core.borrow_mut().started.drain(..));
+        }
+    }
+
     /// The actor of a chat that is in the catalogue, woken where it sleeps.
     fn chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
         let listed = core.borrow().fold.state.chats.iter().any(|entry| entry.resource == chat.as_str());
@@ -297,12 +350,15 @@ impl SessionActor {
             };
             if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
                 self.leaving.remove(&client.caller.client_id);
+                self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
-            actions::dispatch(&mut core.borrow_mut(), client, action);
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
+            self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
         }
         if of_canvas(channel.as_str()).is_some() {

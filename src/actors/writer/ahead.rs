@@ -42,8 +42,11 @@ impl Ahead {
             })
             .collect();
         self.events += next - before;
-        let of_batches = steps.iter().filter(|(_, _, step)| matches!(step, Step::Batch(_)));
-        self.lanes.extend(of_batches.map(|(session, _, _)| *session));
+        for (session, _, step) in &steps {
+            if let Step::Batch(_, opens) = step {
+                self.lanes.extend([*session].into_iter().chain(*opens));
+            }
+        }
         hand_over(shared, steps, &batches, &firsts, before, Some(&mut self.releases));
         if !batches.is_empty() {
             self.since.get_or_insert_with(Instant::now);

@@ -133,9 +133,9 @@ fn release_first(shared: &Shared, taken: Taken) -> Taken {
     rest
 }
 
-/// A step of a commit: the batch with this index, or a release between batches.
+/// A step of a commit: the batch with this index, with the held lane that goes on behind it, or a release between batches.
 pub(super) enum Step {
-    Batch(usize),
+    Batch(usize, Option<ChannelId>),
     Release { asks: Option<ChannelId>, on_disk: bool, release: Release },
 }
 
@@ -146,9 +146,9 @@ pub(super) fn split(taken: Taken) -> (Steps, Vec<Batch>) {
     let steps = taken
         .into_iter()
         .map(|(session, generation, entry)| match entry {
-            Entry::Append(batch) => {
+            Entry::Append { batch, opens } => {
                 batches.push(batch);
-                (session, generation, Step::Batch(batches.len() - 1))
+                (session, generation, Step::Batch(batches.len() - 1, opens))
             }
             Entry::Release { asks, on_disk, release } => {
                 (session, generation, Step::Release { asks, on_disk, release })
@@ -173,11 +173,12 @@ pub(super) fn hand_over(
     let mut on_the_disk: Vec<(ChannelId, Release)> = Vec::new();
     for (session, _, step) in steps {
         match step {
-            Step::Batch(index) => {
+            Step::Batch(index, opens) => {
                 if let (Some(batch), Some(first)) = (batches.get(index), firsts.get(index)) {
                     run.add(batch, *first);
                 }
                 run.sessions.push(session);
+                run.opens.extend(opens);
             }
             Step::Release { on_disk: true, release, .. } => match later.as_deref_mut() {
                 Some(later) => {
@@ -213,6 +214,8 @@ struct Run {
     last: Option<ServerSeq>,
     /// Their lanes, one entry a batch.
     sessions: Vec<ChannelId>,
+    /// The held lanes that go on behind them.
+    opens: Vec<ChannelId>,
     /// Whether they are shown before they are on disk.
     is_ahead: bool,
 }
@@ -247,7 +250,22 @@ impl Run {
             }
             done(&mut state, session);
         }
+        for session in self.opens.drain(..) {
+            open(&mut state, session, self.is_ahead);
+        }
     }
+}
+
+/// Lets a held lane go on: what it waited for was handed over, and is one of its batches too.
+fn open(state: &mut State, session: ChannelId, is_ahead: bool) {
+    let Some(queue) = state.lanes.get_mut(&session) else { return };
+    let Some(hold) = queue.hold.take() else { return };
+    if queue.entries.is_empty() && !hold.behind.is_empty() {
+        state.turns.push_back(session);
+    }
+    queue.entries.extend(hold.behind);
+    queue.ahead += usize::from(is_ahead);
+    settle(state, session);
 }
 
 fn done(state: &mut State, session: ChannelId) {
@@ -305,9 +323,12 @@ pub(super) fn refuse(shared: &Shared, steps: Steps, lost: &Lost, mut later: Opti
         let mut state = shared.state();
         let concerned = lanes.get(&session).is_some_and(|lost_in| *lost_in >= generation);
         match step {
-            Step::Batch(_) => {
+            Step::Batch(_, opens) => {
                 lanes.insert(session, generation);
                 lose(&mut state, session, generation, lost, &mut behind);
+                if let Some(held) = opens {
+                    lose(&mut state, held, u64::MAX, lost, &mut behind);
+                }
             }
             Step::Release { release, .. } if concerned => refused.push(release),
             Step::Release { asks, on_disk, release } => match later.as_deref_mut().filter(|_| on_disk) {
@@ -325,9 +346,17 @@ pub(super) fn refuse(shared: &Shared, steps: Steps, lost: &Lost, mut later: Opti
     }
 }
 
-/// Marks the generation as lost and takes what the lane still holds of it.
-fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, refused: &mut Vec<Release>) {
+/// Marks the generation as lost and takes what the lane still holds of it, and what other lanes hold for a batch of it. A held
+/// lane is lost in the generation that it is held in, whatever `generation` says.
+pub(super) fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, refused: &mut Vec<Release>) {
     let Some(queue) = state.lanes.get_mut(&session) else { return };
+    let hold = queue.hold.take_if(|hold| hold.generation <= generation);
+    let generation = match &hold {
+        Some(hold) => hold.generation,
+        // It waits for nothing of what is lost.
+        None if generation == u64::MAX => return,
+        None => generation,
+    };
     if queue.lost.as_ref().is_none_or(|(lost_in, _)| *lost_in < generation) {
         queue.lost = Some((generation, lost.clone()));
     }
@@ -338,8 +367,16 @@ fn lose(state: &mut State, session: ChannelId, generation: u64, lost: &Lost, ref
     if queue.entries.is_empty() {
         state.turns.retain(|turn| *turn != session);
     }
-    refused.extend(of_it.into_iter().filter_map(|(_, entry)| match entry {
-        Entry::Release { release, .. } => Some(release),
-        Entry::Append(_) => None,
-    }));
+    let behind = hold.into_iter().flat_map(|hold| hold.behind);
+    for (_, entry) in of_it.into_iter().chain(behind) {
+        match entry {
+            Entry::Release { release, .. } => refused.push(release),
+            Entry::Append { opens: Some(held), .. } => {
+                lose(state, held, u64::MAX, lost, refused);
+                settle(state, held);
+            }
+            Entry::Append { .. } => {}
+        }
+    }
+    settle(state, session);
 }

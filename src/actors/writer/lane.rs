@@ -31,7 +31,7 @@ impl Lane {
         if state.stopping {
             return self.lose_from_now_on(&mut state, "the host is stopping");
         }
-        self.queue(&mut state, Entry::Append(batch));
+        self.queue(&mut state, Entry::Append { batch, opens: None });
     }
 
     /// Runs `release` once everything before it may be shown: once it is durable, or with [`Durability::Interval`] at
@@ -55,7 +55,7 @@ impl Lane {
         let waits = state
             .lanes
             .get(&self.session)
-            .is_some_and(|q| q.in_commit > 0 || !q.entries.is_empty() || (on_disk && q.ahead > 0));
+            .is_some_and(|q| q.in_commit > 0 || !q.entries.is_empty() || q.hold.is_some() || (on_disk && q.ahead > 0));
         if waits {
             return self.queue(&mut state, Entry::Release { asks, on_disk, release });
         }
@@ -82,7 +82,7 @@ impl Lane {
         self.is_lost(&self.shared.state()).is_some()
     }
 
-    fn lose_from_now_on(&self, state: &mut State, why: &str) {
+    pub(super) fn lose_from_now_on(&self, state: &mut State, why: &str) {
         let lost = Lost(Arc::from(why), state.handed_over);
         let queue = state.lanes.entry(self.session).or_default();
         if queue.lost.as_ref().is_none_or(|(generation, _)| *generation < self.generation) {
@@ -100,13 +100,17 @@ impl Lane {
         self.generation
     }
 
-    fn is_lost(&self, state: &State) -> Option<Lost> {
+    pub(super) fn is_lost(&self, state: &State) -> Option<Lost> {
         let (generation, lost) = state.lanes.get(&self.session)?.lost.as_ref()?;
         (*generation >= self.generation).then(|| lost.clone())
     }
 
-    fn queue(&self, state: &mut State, entry: Entry) {
+    pub(super) fn queue(&self, state: &mut State, entry: Entry) {
         let queue = state.lanes.entry(self.session).or_default();
+        if let Some(hold) = &mut queue.hold {
+            queue.bytes += entry.weight();
+            return hold.behind.push_back((self.generation, entry));
+        }
         if queue.entries.is_empty() {
             state.turns.push_back(self.session);
         }

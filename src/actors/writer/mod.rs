@@ -6,10 +6,14 @@
 //! its lanes hold in that generation is refused, so nothing decided on a lost fold is ever appended. A fold that is read
 //! anew belongs to a new generation, and is read when nothing of the lane is on its way ([`LogWriter::when_settled`]).
 //!
+//! A batch may belong to two lanes: it stands in one of them, and the other is *held* at its place until it is handed over
+//! ([`Held`]).
+//!
 //! Used by the session and root actors. Left out on purpose: any knowledge of what an event means.
 
 mod ahead;
 mod commit;
+mod held;
 mod lane;
 #[cfg(test)]
 mod tests;
@@ -19,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use held::Held;
 pub use lane::Lane;
 
 use crate::actors::router::Hub;
@@ -63,14 +68,22 @@ pub struct Lost(pub Arc<str>, pub ServerSeq);
 pub type Release = Box<dyn FnOnce(Result<Place, Lost>) + Send>;
 
 enum Entry {
-    Append(Batch),
-    Release { asks: Option<ChannelId>, on_disk: bool, release: Release },
+    Append {
+        batch: Batch,
+        /// The held lane that goes on behind the batch.
+        opens: Option<ChannelId>,
+    },
+    Release {
+        asks: Option<ChannelId>,
+        on_disk: bool,
+        release: Release,
+    },
 }
 
 impl Entry {
     fn weight(&self) -> usize {
         match self {
-            Entry::Append(batch) => batch.weight(),
+            Entry::Append { batch, .. } => batch.weight(),
             Entry::Release { .. } => 0,
         }
     }
@@ -86,16 +99,29 @@ struct Queue {
     in_commit: usize,
     /// Batches that were shown and are not on disk yet.
     ahead: usize,
+    /// Where the lane waits for a batch of another one.
+    hold: Option<Hold>,
     /// Who waits until nothing of the lane is on its way.
     waiters: Vec<Box<dyn FnOnce() + Send>>,
     /// The newest generation in which a batch was lost, and why.
     lost: Option<(u64, Lost)>,
 }
 
+/// What a held lane has behind its place.
+struct Hold {
+    generation: u64,
+    behind: VecDeque<(u64, Entry)>,
+}
+
 impl Queue {
     /// Whether nothing of the lane is on its way to the disk.
     fn is_settled(&self) -> bool {
-        self.entries.is_empty() && self.in_commit == 0 && self.ahead == 0
+        self.entries.is_empty() && self.in_commit == 0 && self.ahead == 0 && self.hold.is_none()
+    }
+
+    /// How many entries it has, taken ones too.
+    fn len(&self) -> usize {
+        self.entries.len() + self.in_commit + self.hold.as_ref().map_or(0, |hold| hold.behind.len())
     }
 }
 
@@ -195,7 +221,7 @@ impl LogWriter {
 
     /// How many batches and releases are on their way: in the commit that runs, or waiting for the next one.
     pub fn queued(&self) -> usize {
-        self.shared.state().lanes.values().map(|queue| queue.entries.len() + queue.in_commit).sum()
+        self.shared.state().lanes.values().map(Queue::len).sum()
     }
 
     /// Whether what was shown could not be written down, so that nothing is taken now.

@@ -299,3 +299,83 @@ fn nobody_waits_for_a_writer_that_is_gone() {
     let waits = async { tokio::time::timeout(Duration::from_secs(30), rig.writer.barrier()).await };
     assert!(System::new().block_on(waits).unwrap().is_ok());
 }
+
+#[test]
+fn a_held_lane_goes_on_behind_the_batch_of_another_lane() {
+    for durability in [Durability::Commit, Durability::Interval(Duration::from_millis(1))] {
+        let rig = Rig::start(durability);
+        let (one, two) = (rig.writer.lane(ONE), rig.writer.lane(TWO));
+        two.append(batch(TWO, 10));
+        two.release(None, rig.tells("before"));
+        assert_eq!(rig.heard(1), ["before 1"]);
+        let held = two.hold();
+        two.append(batch(TWO, 10));
+        two.release(None, rig.tells("behind"));
+        one.append(batch(ONE, 10));
+        one.release(None, rig.tells("another lane"));
+        assert_eq!(rig.heard(1), ["another lane 2"]);
+        assert!(!rig.writer.is_settled(TWO));
+        let told = rig.tells("settled");
+        let place = Place { seq: 0, channel_seq: 0 };
+        rig.writer.when_settled(TWO, Box::new(move || told(Ok(place))));
+        one.append_with(batch(ONE, 10), held);
+        assert_eq!(rig.heard(2), ["behind 4", "settled 0"]);
+        assert!(rig.writer.is_settled(TWO));
+    }
+}
+
+#[test]
+fn what_a_held_lane_waits_for_is_lost_for_both() {
+    let rig = Rig::start(Durability::Commit);
+    let (one, two) = (rig.writer.lane(ONE), rig.writer.lane(TWO));
+    let held = two.hold();
+    two.append(batch(TWO, 10));
+    two.release(None, rig.tells("behind"));
+    rig.gate.hold();
+    rig.fail_next();
+    one.append(batch(ONE, 10));
+    rig.gate.wait_until_held();
+    // It stands behind what fails.
+    one.append_with(batch(ONE, 10), held);
+    one.release(None, rig.tells("of the batch"));
+    rig.gate.release_all();
+    let mut heard = rig.heard(2);
+    heard.sort();
+    assert_eq!(heard, ["behind lost", "of the batch lost"]);
+    assert!(one.is_over() && two.is_over() && rig.writer.is_settled(TWO));
+    let anew = rig.writer.lane(TWO);
+    anew.append(batch(TWO, 10));
+    anew.release(None, rig.tells("anew"));
+    assert_eq!(rig.heard(1), ["anew 1"]);
+}
+
+#[test]
+fn a_batch_for_two_lanes_that_fails_itself_is_lost_for_both() {
+    let rig = Rig::start(Durability::Commit);
+    let (one, two) = (rig.writer.lane(ONE), rig.writer.lane(TWO));
+    let held = two.hold();
+    two.release(None, rig.tells("behind"));
+    rig.fail_next();
+    one.append_with(batch(ONE, 10), held);
+    assert_eq!(rig.heard(1), ["behind lost"]);
+    assert!(one.is_over() && two.is_over());
+}
+
+#[test]
+fn a_held_lane_whose_batch_never_comes_loses_what_is_behind_its_place_and_nothing_before() {
+    let rig = Rig::start(Durability::Commit);
+    let two = rig.writer.lane(TWO);
+    rig.gate.hold();
+    two.append(batch(TWO, 10));
+    rig.gate.wait_until_held();
+    two.append(batch(TWO, 10));
+    two.release(None, rig.tells("before"));
+    let held = two.hold();
+    two.append(batch(TWO, 10));
+    two.release(None, rig.tells("behind"));
+    drop(held);
+    assert_eq!(rig.heard(1), ["behind lost"]);
+    rig.gate.release_all();
+    assert_eq!(rig.heard(1), ["before 2"]);
+    assert!(two.is_over());
+}

@@ -26,11 +26,13 @@ const QUESTION: &str = "answer";
 #[derive(Default)]
 pub(super) struct Asks {
     decisions: HashMap<String, oneshot::Sender<ToolDecision>>,
+    /// How calls of clients' tools end.
+    completions: HashMap<String, oneshot::Sender<()>>,
     /// Without a sender, nobody waits.
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
+    /// Answers that nobody waited for, in words, each with its request, oldest first.
+    unsaid: Vec<(String, String)>,
     visuals: HashMap<String, oneshot::Sender<Result<String, String>>>,
-    /// Answers that nobody waited for, in words, oldest first.
-    unsaid: Vec<String>,
     steering: Option<oneshot::Sender<Steering>>,
 }
 
@@ -45,6 +47,18 @@ impl Asks {
         let (sender, receiver) = oneshot::channel();
         self.decisions.insert(tool_call_id.to_owned(), sender);
         receiver
+    }
+
+    pub(super) fn await_completion(&mut self, tool_call_id: &str) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.completions.insert(tool_call_id.to_owned(), sender);
+        receiver
+    }
+
+    pub(super) fn complete(&mut self, tool_call_id: &str) {
+        if let Some(waiting) = self.completions.remove(tool_call_id) {
+            let _ = waiting.send(());
+        }
     }
 
     pub(super) fn await_answer(&mut self, request_id: &str) -> oneshot::Receiver<String> {
@@ -87,8 +101,16 @@ impl Asks {
         let words = in_words(response, answers);
         match waiting {
             Some(waiting) => drop(waiting.send(words)),
-            None => self.unsaid.push(words),
+            None => self.unsaid.push((request_id.to_owned(), words)),
         }
+    }
+
+    /// The answers to these requests.
+    pub(super) fn take_unsaid(&mut self, requests: &[String]) -> Vec<String> {
+        let (taken, left) = std::mem::take(&mut self.unsaid).into_iter().partition(|(id, _)| requests.contains(id));
+        self.unsaid = left;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, words)| words).collect()
     }
 
     pub(super) fn await_visual(&mut self, request_id: &str) -> oneshot::Receiver<Result<String, String>> {
@@ -101,10 +123,6 @@ impl Asks {
         if let Some(waiting) = self.visuals.remove(request_id) {
             let _ = waiting.send(outcome);
         }
-    }
-
-    pub(super) fn take_unsaid(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unsaid)
     }
 }
 

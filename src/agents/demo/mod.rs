@@ -7,6 +7,7 @@
 //! nothing else, so that a test can foretell it.
 
 mod asks;
+mod background;
 mod commands;
 mod history;
 mod rules;
@@ -14,6 +15,7 @@ mod run;
 pub mod script;
 mod settings;
 mod turn;
+mod workers;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
@@ -28,7 +30,12 @@ pub const PROVIDER: &str = "demo";
 
 const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
+/// A process is started anew for a change of directories, so also the first one may change.
+const DIRECTORIES: MultipleWorkingDirectoriesCapability =
+    MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
+
+const EXTRAS: AgentExtras =
+    AgentExtras { steering: true, rewind: true, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]
@@ -51,7 +58,7 @@ impl Agent for DemoAgent {
             customizations: None,
             capabilities: Some(AgentCapabilities {
                 multiple_chats: Some(CHATS),
-                multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
+                multiple_working_directories: Some(DIRECTORIES),
             }),
         }
     }

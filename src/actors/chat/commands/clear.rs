@@ -27,6 +27,7 @@ pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> R
         return Err(Refusal::new(RefusalKind::TurnInProgress, "turn-in-progress", text));
     }
     let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
+    entries.push(Entry::EndWorkers);
     let shown = visuals::open(&core.shared, cell, |_| true)
         .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
     entries.push(Entry::CanvasesClosed(shown));

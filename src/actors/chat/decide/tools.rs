@@ -8,8 +8,10 @@ use ahp_types::actions::{
     ChatToolCallResultConfirmedAction,
 };
 use ahp_types::state::{
-    ConfirmationOptionKind, ResponsePart, ToolCallContributor, ToolCallPendingConfirmationState, ToolCallState,
+    ConfirmationOptionKind, ResponsePart, ToolCallContributor, ToolCallPendingConfirmationState,
+    ToolCallPendingResultConfirmationState, ToolCallResult, ToolCallState,
 };
+use serde_json::json;
 
 use super::{Effect, Entry, Verdict, View};
 use crate::actors::agent::ToolDecision;
@@ -77,11 +79,45 @@ pub fn result_confirmed(
     action: Action,
 ) -> Result<Verdict, Rejection> {
     match find(view, &decision.turn_id, &decision.tool_call_id)? {
-        ToolCallState::PendingResultConfirmation(_) => Ok(Verdict::accept(action)),
+        ToolCallState::PendingResultConfirmation(call) => {
+            let tool_call_id = decision.tool_call_id.clone();
+            let result = match decision.approved {
+                true => result_of(call),
+                false => denied(call),
+            };
+            let effects = match call.contributor {
+                Some(ToolCallContributor::Client(_)) => vec![Effect::ClientToolDone { tool_call_id, result }],
+                _ => Vec::new(),
+            };
+            Ok(Verdict::with(vec![Entry::Client(action)], effects))
+        }
         _ => {
             let text = format!("nobody's decision about the result of {} is awaited", decision.tool_call_id);
             Err(Rejection::new(Code::RequestNotFound, text))
         }
+    }
+}
+
+/// What a client's tool answered, which waited for a person.
+fn result_of(call: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
+    ToolCallResult {
+        success: call.success,
+        past_tense_message: call.past_tense_message.clone(),
+        content: call.content.clone(),
+        structured_content: call.structured_content.clone(),
+        error: call.error.clone(),
+    }
+}
+
+/// What the agent is told when a person keeps the result back.
+fn denied(call: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
+    let problem = "its result was not let through";
+    ToolCallResult {
+        success: false,
+        past_tense_message: format!("{}: {problem}", call.display_name).into(),
+        content: None,
+        structured_content: None,
+        error: Some(json!({ "message": problem })),
     }
 }
 
@@ -105,8 +141,11 @@ pub fn complete(view: &View<'_>, done: ChatToolCallCompleteAction, action: Actio
         ));
     }
     owned(view, call)?;
+    // A result that a person is to look at first reaches the agent when it was.
+    let waits = done.requires_result_confirmation == Some(true);
     let effect = Effect::ClientToolDone { tool_call_id: done.tool_call_id, result: done.result };
-    Ok(Verdict::with(vec![Entry::Client(action)], vec![effect]))
+    let effects = if waits { Vec::new() } else { vec![effect] };
+    Ok(Verdict::with(vec![Entry::Client(action)], effects))
 }
 
 /// `chat/toolCallContentChanged`, by the client whose tool it is.
