@@ -144,12 +144,12 @@ async fn the_context_is_what_people_said_and_the_agent_answered() {
     ends(&agent, &mut client, "t2").await;
     let mcp = connected(&tools).await;
     let whole =
-        "Chat: hello\n\n[turn t1]\nUser: hello\nAgent: one\n\ntwo\n\n[turn t2]\nUser: and then?\nAgent: last\n\n";
+        "Chat: hello\n\n[turn t1]\nUser: hello\n\nAgent: one\n\ntwo\n\n[turn t2]\nUser: and then?\n\nAgent: last\n\n";
     for link in [chat.as_str(), SESSION, "ahp-chat:/s"] {
         assert_eq!(fine(&call(&mcp, CONTEXT, json!({ "chat": link })).await), whole, "{link}");
     }
     let first = fine(&call(&mcp, CONTEXT, json!({ "chat": chat, "upToTurn": "t1" })).await);
-    assert_eq!(first, "Chat: hello\n\n[turn t1]\nUser: hello\nAgent: one\n\ntwo\n\n");
+    assert_eq!(first, "Chat: hello\n\n[turn t1]\nUser: hello\n\nAgent: one\n\ntwo\n\n");
 
     // What runs is told as far as it is.
     prompted(&agent, &mut client, &chat, "t3", "now").await;
@@ -158,7 +158,7 @@ async fn the_context_is_what_people_said_and_the_agent_answered() {
         .envelope(|e| e["action"]["type"] == json!("chat/delta") || e["action"]["part"]["content"] == json!("so far"))
         .await;
     let running = fine(&call(&mcp, CONTEXT, json!({ "chat": chat })).await);
-    assert!(running.contains("[turn t3, still running]\nUser: now\nAgent: "), "{running}");
+    assert!(running.contains("[turn t3, still running]\nUser: now\n\nAgent: "), "{running}");
     let pinned = fine(&call(&mcp, CONTEXT, json!({ "chat": chat, "upToTurn": "t2" })).await);
     assert_eq!(pinned, whole);
 
@@ -206,7 +206,7 @@ async fn a_long_context_comes_in_pages_that_join_to_the_whole() {
         whole.insert_str(0, rest);
     }
     let turn =
-        |turn: &str, length: usize| format!("[turn {turn}]\nUser: hello\nAgent: {}\n\n", turn.repeat(length / 2));
+        |turn: &str, length: usize| format!("[turn {turn}]\nUser: hello\n\nAgent: {}\n\n", turn.repeat(length / 2));
     let expected = [turn("t1", 100), turn("t2", 40_000), turn("t3", 9_000), turn("t4", 9_000)].concat();
     assert!(whole == expected, "{} bytes instead of {}", whole.len(), expected.len());
     assert_eq!(pages, 4);
@@ -292,6 +292,7 @@ async fn a_token_is_gone_after_a_restart_and_another_is_given() {
     let mut client = host.client("c").await;
     let chat = client.create_session(SESSION).await;
     let before = given(&agent, &mut client, &chat, "t1").await;
+    ends(&agent, &mut client, "t1").await;
     host.stop();
     let host = TestHost::on_disk_with(directory.path(), options());
     let mut client = host.client("c").await;
