@@ -171,6 +171,15 @@ pub struct Config {
     /// Characters of an attached chat that a model is given.
     #[serde(with = "kinds::count")]
     pub max_chat_excerpt: usize,
+    /// Watches of files that one connection began.
+    #[serde(with = "kinds::count")]
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    #[serde(with = "kinds::count")]
+    pub max_watched_directories: usize,
+    /// How long changes of files are gathered before they are told.
+    #[serde(with = "kinds::span")]
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -218,7 +227,7 @@ pub enum LogFormat {
 pub enum Kept {
     /// Kept in the log for admins, and listed nowhere.
     Hidden,
-    /// Erased: not by this version.
+    /// Erased.
     Delete,
 }
 
@@ -284,6 +293,9 @@ impl Config {
             max_inline_image: 5 * MIB,
             max_inline_text: 64 * KIB,
             max_chat_excerpt: 1_000,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 * KIB,
             max_visual: 16 * MIB,
             max_visuals_in_chat: 500,
@@ -300,15 +312,8 @@ impl Config {
         if self.max_nesting != 64 {
             return Some(("max_nesting", "only 64 is served by this version".into()));
         }
-        let late = |what: Kept| what == Kept::Delete;
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));
-        }
-        if late(self.disposed_sessions) {
-            return Some(("disposed_sessions", "\"delete\" is not served by this version: use \"hidden\"".into()));
-        }
-        if late(self.closed_chats) {
-            return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
         }
         if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
             return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));

@@ -77,6 +77,11 @@ pub trait Agent: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether `property`, whose values are not all in the schema, can have this one. Runs on a session's thread, at once.
+    fn takes_config_value(&self, _property: &str, _value: &Value) -> bool {
+        true
+    }
+
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
     /// that fails says so with [`AgentEvent::Gone`].
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess>;

@@ -7,7 +7,7 @@ use actix::Addr;
 
 use super::agent::Agent;
 use super::clients::Clients;
-use super::host::HostSettings;
+use super::host::{HostSettings, Watches};
 use super::moves::Moves;
 use super::owed::OwedResumes;
 use super::registry::Registry;
@@ -37,6 +37,8 @@ pub struct Shared {
     pub clients: Clients,
     /// What the host's tools are opened with.
     pub tokens: ToolTokens,
+    /// Watches of files.
+    pub watches: Watches,
     pub owed: OwedResumes,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,

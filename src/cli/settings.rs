@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
-use crate::config::{Config, DurabilityWord};
+use crate::config::{Config, DurabilityWord, Kept};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
 use crate::resources::uri::file_uri;
@@ -22,6 +22,9 @@ pub fn host(config: &Config) -> HostSettings {
         allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
         data_directory: Some(real(&config.data)),
         default_agent: config.default_agent.clone(),
+        erase_disposed: config.disposed_sessions == Kept::Delete,
+        erase_closed: config.closed_chats == Kept::Delete,
+        maintenance: false,
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
         client_grace: config.client_grace,
@@ -38,6 +41,9 @@ pub fn host(config: &Config) -> HostSettings {
         resume_words: config.resume_words.clone(),
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
+        max_watches: config.max_watches,
+        max_watched_directories: config.max_watched_directories,
+        watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
         address_url: address_url(config.listen),
         public_url: config.public_url.clone(),
@@ -129,6 +135,17 @@ mod tests {
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
         assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
+    }
+
+    #[test]
+    fn the_data_directory_is_told_to_the_host_by_its_real_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(&path, path.join("link")).unwrap();
+        let link = path.join("link");
+        let environment = Environment::of(&[("SCROLLBACK_DATA", link.to_str().unwrap())]);
+        let config = load(None, &environment, &[]).unwrap().config;
+        assert_eq!(host(&config).data_directory, Some(path));
     }
 
     #[test]

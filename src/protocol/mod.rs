@@ -34,6 +34,7 @@ mod subscribe;
 mod ticket;
 mod trigger;
 mod visuals;
+mod watches;
 
 use std::any::Any;
 use std::cell::OnceCell;

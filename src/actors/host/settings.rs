@@ -19,6 +19,12 @@ pub struct HostSettings {
     pub data_directory: Option<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
+    /// A disposed session is erased.
+    pub erase_disposed: bool,
+    /// A closed chat is erased.
+    pub erase_closed: bool,
+    /// For an operator's verb on a directory that nobody serves: interrupted turns are left as they are.
+    pub maintenance: bool,
     pub idle_timeout: Duration,
     pub delta_window: Duration,
     pub client_grace: Duration,
@@ -43,6 +49,12 @@ pub struct HostSettings {
     pub max_sessions: Option<usize>,
     /// Bytes of one snapshot's JSON.
     pub max_snapshot: usize,
+    /// Watches of files that one connection began.
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    pub max_watched_directories: usize,
+    /// How long changes are gathered before they are told.
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
     /// The URL of the address that the host listens at, without a slash at its end: for its own agents.
@@ -73,6 +85,9 @@ impl Default for HostSettings {
             allowed_directories: vec!["/".into()],
             data_directory: None,
             default_agent: None,
+            erase_disposed: false,
+            erase_closed: false,
+            maintenance: false,
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
@@ -89,6 +104,9 @@ impl Default for HostSettings {
             resume_words: RESUME_WORDS.into(),
             max_sessions: None,
             max_snapshot: 48 << 20,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 << 10,
             address_url: "http://127.0.0.1:7878".into(),
             public_url: None,

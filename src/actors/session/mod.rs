@@ -16,9 +16,11 @@ mod looking;
 mod messages;
 mod moving;
 mod owed;
+mod restoring;
 mod role;
 mod sleeping;
 pub mod sources;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +32,7 @@ use std::time::Instant;
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
 use ahp_types::actions::StateAction;
 
-pub use actions::{check_value, not_for_this_channel, title};
+pub use actions::{not_for_this_channel, title};
 pub use answers::{
     answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
     reject_lost,
@@ -38,7 +40,8 @@ pub use answers::{
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
-pub use messages::{Boot, SessionMessage, Subscriber};
+pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
+pub use values::resolved;
 
 use answers::subscribe;
 use messages::refuse_disposed;
@@ -176,6 +179,11 @@ impl SessionActor {
             SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
         }
+        // What waits already was sent before this.
+        if self.waiting.is_some() {
+            return self.keep(message);
+        }
+        let Some(message) = self.hold_back(message) else { return };
         if self.is_moving() {
             return self.park(message);
         }
@@ -187,9 +195,15 @@ impl SessionActor {
         if self.waiting.is_some() {
             return self.keep(message);
         }
-        let Some(message) = self.hold_back(message) else { return };
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
+        };
+        let message = match message {
+            SessionMessage::Restore { what, principal, reply } => {
+                return self.restore(&core, &what, principal, reply);
+            }
+            SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
+            message => message,
         };
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
@@ -255,7 +269,9 @@ impl SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. }
+            SessionMessage::Restore { .. }
+            | SessionMessage::Forget { .. }
+            | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
@@ -352,6 +368,7 @@ impl SessionActor {
                 self.leaving.remove(&client.caller.client_id);
                 self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
+            let action = values::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             let owed = owed::of_change(&core.borrow(), &action.decoded);
             self.act(core, client, action);

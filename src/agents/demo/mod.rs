@@ -10,6 +10,7 @@ mod asks;
 mod background;
 mod commands;
 mod history;
+mod languages;
 mod rules;
 mod run;
 pub mod script;
@@ -17,10 +18,13 @@ mod settings;
 mod turn;
 mod workers;
 
+use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
 };
+
+use serde_json::Value;
 
 use crate::actors::agent::{Agent, AgentCommand, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use rules::RuleBook;
@@ -69,6 +73,14 @@ impl Agent for DemoAgent {
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         (settings::schema(), settings::defaults())
+    }
+
+    fn config_values(&self, property: &str, _config: &JsonObject, query: &str) -> Vec<SessionConfigValueItem> {
+        if property == settings::LANGUAGE { languages::fitting(query) } else { Vec::new() }
+    }
+
+    fn takes_config_value(&self, property: &str, value: &Value) -> bool {
+        property != settings::LANGUAGE || value.as_str().is_some_and(|tag| languages::hello(tag).is_some())
     }
 
     fn commands(&self) -> Vec<AgentCommand> {

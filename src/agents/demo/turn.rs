@@ -275,8 +275,9 @@ impl<'a> Turn<'a> {
 
     async fn say(&self, text: &str) -> Result<(), Left> {
         let mut separator = self.open_text();
-        for word in script::words(text) {
+        for word in script::words(&self.settings.worded(text)) {
             self.text(std::mem::take(&mut separator), &word).await?;
+            self.settings.pause().await;
         }
         Ok(())
     }
@@ -363,7 +364,7 @@ impl<'a> Turn<'a> {
             contributor: None,
         })
         .await?;
-        let input = if asks && self.settings.asks && !self.desk.rules.allows(name) {
+        let input = if asks && self.settings.asks_for(name) && !self.desk.rules.allows(name) {
             let Some(approved) = self.ask(&call, name, input).await? else { return Ok(()) };
             approved
         } else {
