@@ -50,6 +50,7 @@ mod slow;
 mod steering;
 mod summaries;
 mod taken_up;
+mod tools;
 mod turns;
 mod verify;
 mod visuals;
