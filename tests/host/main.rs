@@ -31,6 +31,7 @@ mod official;
 mod properties;
 mod queue;
 mod refusals;
+mod refused;
 mod replay;
 mod resources;
 mod rewinds;
