@@ -10,7 +10,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use command::{Host, filled, host_file, run, scrollback};
-use scrollback::events::HostFile;
+use scrollback::events::rows::ChannelKind;
+use scrollback::events::sled_store::{SledOptions, SledStore};
+use scrollback::events::{Batch, ChannelId, EventLog, HostFile};
+use scrollback::projections::catalogue;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -242,6 +245,16 @@ fn verify_says_what_it_checked_and_exits_1_at_a_fault() {
     let host = Host::start(home.path(), data.as_ref(), &[]);
     assert_eq!(run(home.path(), &["log", "verify", "--json", "--data", data]).json_lines()[0]["ok"], json!(true));
     assert_eq!(host.stop("TERM").0, 0);
+    // A row of a channel that has no events.
+    let store = SledStore::open(data.as_ref(), SledOptions::default()).unwrap();
+    let rows = catalogue::register(&"ahp-chat:/x".into(), ChannelId(1 << 40), ChannelKind::Chat, ChannelId(1 << 40));
+    store.append(&[Batch { events: Vec::new(), rows }]).unwrap();
+    store.close_clean().unwrap();
+    drop(store);
+    let verdict = run(home.path(), &["log", "verify", "--json", "--data", data]);
+    let printed: Value = serde_json::from_str(&verdict.out).unwrap();
+    assert_eq!((verdict.status, &printed["ok"]), (1, &json!(false)), "{verdict:?}");
+    assert!(printed["fault"].to_string().contains("ahp-chat:/x"), "{verdict:?}");
 }
 
 #[test]

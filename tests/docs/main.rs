@@ -17,6 +17,8 @@ mod commands;
 mod damage;
 mod example;
 mod links;
+mod named;
 mod pages;
+mod proofs;
 mod tables;
 mod transcript;

@@ -176,3 +176,20 @@ async fn a_sleeping_chat_is_read_from_its_rows() {
     assert_eq!(echoed[0]["endTurn"], "two");
     let _ = message("x");
 }
+
+#[tokio::test]
+async fn a_turn_that_was_dropped_cannot_be_pinned_and_a_fork_is_read_through_its_source() {
+    let host = TestHost::in_memory();
+    let (mut client, chat, source) = scene(&host).await;
+    let fork = json!({ "kind": "fork", "chat": source, "turnId": "two" });
+    client.ask("createChat", json!({ "channel": OTHER, "chat": "ahp-chat:/fork", "source": fork })).await.unwrap();
+    client.accepted(&source, json!({ "type": "chat/truncated", "turnId": "one" })).await;
+    let dropped = with("x", json!([attached("plan", &source, Some("two"))]));
+    assert_eq!(client.rejected(&chat, starts("t", &dropped)).await, "bad-attachment");
+    let sent = json!([attached("plan", &source, None), attached("fork", "ahp-chat:/fork", None)]);
+    let (echoed, blocks) = client.context(&chat, "t", sent).await;
+    assert_eq!((&echoed[0]["endTurn"], &echoed[1]["endTurn"]), (&json!("one"), &json!("two")));
+    assert_eq!(blocks[1], excerpt("plan", &source, "User: /say alpha\n\nAgent: alpha"));
+    let said = "User: /say alpha\n\nAgent: alpha\n\nUser: /think hidden\n/say beta\n\nAgent: beta";
+    assert_eq!(blocks[2], excerpt("fork", "ahp-chat:/fork", said));
+}

@@ -66,7 +66,7 @@ async fn bytes_are_written_once_before_the_message_which_names_them_and_never_ho
                 "scrollback.sentAs": "image" } })
     );
     assert_eq!(blocks[1], json!({ "type": "image", "mimeType": "image/png", "size": PNG.len() }));
-    assert_eq!(files(&attachments), [file.clone()]);
+    assert_eq!(files(&attachments), std::slice::from_ref(&file));
     assert_eq!(fs::read(&file).unwrap(), PNG);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let folder = file.parent().unwrap();
@@ -408,4 +408,49 @@ async fn who_refers_to_what_is_as_the_log_says() {
     store.append(&[scrollback::events::Batch { events: Vec::new(), rows: vec![gone] }]).unwrap();
     let fault = verify(store.as_ref(), &mut |_| {}).unwrap_err();
     assert!(fault.problem.contains("attachment"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_fork_shares_the_file_and_a_turn_that_was_dropped_keeps_it() {
+    let (directory, attachments, host) = on_disk();
+    let (mut client, chat) = in_chat(&host).await;
+    client.run(&chat, "one", "/say one").await;
+    let (echoed, _) = client.context(&chat, "two", json!([embedded("x", "text/plain", b"x")])).await;
+    let source = json!({ "kind": "fork", "chat": chat, "turnId": "two" });
+    client.ask("createChat", json!({ "channel": S, "chat": "ahp-chat:/fork", "source": source })).await.unwrap();
+    let turns = client.subscribe("ahp-chat:/fork").await["state"]["turns"].clone();
+    assert_eq!(turns[1]["message"]["attachments"], json!(echoed));
+    client.accepted(&chat, json!({ "type": "chat/truncated", "turnId": "one" })).await;
+    host.stop();
+
+    let host = TestHost::on_disk(directory.path());
+    let mut client = host.client("c").await;
+    let turns = client.subscribe("ahp-chat:/fork").await["state"]["turns"].clone();
+    assert_eq!(turns[1]["message"]["attachments"], json!(echoed));
+    assert_eq!(files(&attachments), [path(&echoed[0]["uri"])]);
+    verify(host.host.store().as_ref(), &mut |_| {}).unwrap();
+}
+
+#[tokio::test]
+async fn a_steering_message_that_is_used_leaves_its_file_to_the_turn_and_one_taken_back_does_not() {
+    let (_directory, attachments, host) = on_disk();
+    let (mut client, chat) = in_chat(&host).await;
+    busy(&mut client, &chat).await;
+    let steers = |id: &str| {
+        let sent = with("this way", json!([embedded("x", "text/plain", b"x")]));
+        json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": sent })
+    };
+    client.accepted(&chat, steers("back")).await;
+    assert_eq!(files(&attachments).len(), 1);
+    client.accepted(&chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": "back" })).await;
+    eventually("what was taken back is gone", || files(&attachments).is_empty()).await;
+    client.cancel(&chat, "busy").await;
+    client.until_ended("busy").await;
+
+    client.say(&chat, "t", "/await-steering").await;
+    client.accepted(&chat, steers("used")).await;
+    let said = crate::harness::streamed(&client.until_ended("t").await);
+    assert_eq!(said.trim(), "steered: this way");
+    assert_eq!(files(&attachments).len(), 1);
+    host.stop();
 }

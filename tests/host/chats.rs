@@ -209,7 +209,7 @@ async fn the_last_chat_and_one_that_is_gone_are_not_disposed() {
 async fn a_disposed_chat_ends_its_turn_and_takes_no_more() {
     let host = TestHost::in_memory();
     let mut client = host.client("c").await;
-    client.create_session(S).await;
+    let first = client.create_session(S).await;
     client.create_chat(S, "ahp-chat:/p").await;
     session(&mut client).await;
     client.subscribe("ahp-chat:/p").await;
@@ -220,7 +220,14 @@ async fn a_disposed_chat_ends_its_turn_and_takes_no_more() {
     let on_the_chat: Vec<Value> = said.iter().filter(|e| e["channel"] == json!("ahp-chat:/p")).cloned().collect();
     assert_eq!(types(&on_the_chat).last(), Some(&"chat/turnCancelled"));
     assert!(types(&said).contains(&"session/inputNeededRemoved"), "{:?}", types(&said));
-    assert_eq!(session(&mut client).await.get("inputNeeded"), None);
+    let left = session(&mut client).await;
+    assert_eq!((left.get("inputNeeded"), resources(&left)), (None, vec![first.as_str()]));
+    let listed = client.listed().await[0]["chats"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    // It is kept for those who read the log.
+    let kept = host.host.state_at("ahp-chat:/p", None).unwrap();
+    let kept: Value = serde_json::from_slice(&kept.state).unwrap();
+    assert_eq!(kept["turns"][0]["state"], json!("cancelled"));
     // An action for a channel that is gone is ignored in silence.
     client.say("ahp-chat:/p", "t2", "late").await;
     client.accepted(ROOT, json!({ "type": "root/configChanged", "config": { "later": 1 } })).await;

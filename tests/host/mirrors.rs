@@ -7,9 +7,16 @@ use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 
 use crate::harness::walk::{Choice, Walk};
-use crate::harness::{Options, Random, TestHost, seed};
+use crate::harness::{Options, Random, TestHost, Watched, from_environment, seed};
 
-const STEPS: usize = 400;
+/// How many steps the longest walk has, where [`STEPS`] does not say.
+const USUAL: usize = 400;
+/// The environment variable that sets it.
+const STEPS: &str = "SCROLLBACK_TEST_STEPS";
+
+fn all_steps() -> usize {
+    from_environment(STEPS).map_or(USUAL, |steps| steps as usize)
+}
 
 async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
     for _ in 0..count {
@@ -21,7 +28,7 @@ async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
 async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
     let mut random = Random::new(seed("random actions and drops"));
     let mut walk = Walk::begin(TestHost::in_memory()).await;
-    steps(&mut walk, &mut random, STEPS).await;
+    steps(&mut walk, &mut random, all_steps()).await;
     walk.finish().await;
     assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
 }
@@ -32,10 +39,25 @@ async fn mirrors_hold_what_the_host_holds_when_it_restarts_in_between() {
     let directory = tempfile::tempdir().unwrap();
     let mut walk = Walk::begin(TestHost::on_disk(directory.path())).await;
     for _ in 0..3 {
-        steps(&mut walk, &mut random, STEPS / 8).await;
+        steps(&mut walk, &mut random, all_steps() / 8).await;
         walk = walk.restart(|| TestHost::on_disk(directory.path())).await;
     }
-    steps(&mut walk, &mut random, STEPS / 8).await;
+    steps(&mut walk, &mut random, all_steps() / 8).await;
+    walk.finish().await;
+}
+
+#[tokio::test]
+async fn mirrors_hold_what_the_host_holds_when_it_crashes_in_between() {
+    let mut random = Random::new(seed("crashes in between"));
+    let store = Arc::new(MemoryStore::new().unwrap());
+    let mut handle = Arc::new(Watched::over(Arc::clone(&store)));
+    let mut walk = Walk::begin(TestHost::start(handle.clone(), Options::default())).await;
+    for _ in 0..6 {
+        let count = 1 + random.below(all_steps() as u64 / 6) as usize;
+        steps(&mut walk, &mut random, count).await;
+        let gone = std::mem::replace(&mut handle, Arc::new(Watched::over(Arc::clone(&store))));
+        walk = walk.crash(|| gone.fail(true), || TestHost::start(handle.clone(), Options::default())).await;
+    }
     walk.finish().await;
 }
 
@@ -45,6 +67,6 @@ async fn mirrors_hold_what_the_host_holds_when_chats_fall_asleep_all_the_time() 
     let settings = HostSettings { idle_timeout: Duration::from_millis(1), ..HostSettings::default() };
     let options = Options { settings, ..Options::default() };
     let mut walk = Walk::begin(TestHost::start(Arc::new(MemoryStore::new().unwrap()), options)).await;
-    steps(&mut walk, &mut random, STEPS / 2).await;
+    steps(&mut walk, &mut random, all_steps() / 2).await;
     walk.finish().await;
 }

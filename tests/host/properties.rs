@@ -7,11 +7,11 @@ use proptest::test_runner::{Config, TestRunner};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 
-use crate::harness::walk::{Choice, Walk};
+use crate::harness::walk::{Choice, Deed, Walk};
 use crate::harness::{Options, TestHost};
 
 fn choice() -> impl Strategy<Value = Choice> {
-    (0u64..2, 0u64..32, 0u64..1024, 0u64..1024).prop_map(|(who, what, a, b)| Choice { who, what, a, b })
+    (0u64..2, 0u64..Deed::weights(), 0u64..1024, 0u64..1024).prop_map(|(who, what, a, b)| Choice { who, what, a, b })
 }
 
 /// Few cases, each a host of its own: the walks of `mirrors` are long, these are short and start from nothing.

@@ -241,3 +241,17 @@ async fn a_process_starts_at_the_first_message_and_stays_up_between_turns() {
     client.run(&chat, "t4", "up again").await;
     assert_eq!(started.load(Ordering::Relaxed), 2);
 }
+
+#[tokio::test]
+async fn the_root_says_of_each_agent_what_ahp_has_no_field_for() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let said = client.subscribe("ahp-root://").await["state"]["_meta"]["scrollback.agents"].clone();
+    let agents: Vec<&String> = said.as_object().unwrap().keys().collect();
+    assert_eq!(agents, ["demo"]);
+    let extras = scrollback::agents::built_in().extras();
+    assert_eq!(said["demo"], json!(extras));
+    for can in ["steering", "rewind", "compact", "resume", "images"] {
+        assert!(said["demo"].get(can).is_some(), "{can} is not said: {said}");
+    }
+}

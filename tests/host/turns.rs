@@ -133,7 +133,7 @@ async fn a_message_of_attachments_alone_names_the_chat_by_the_first_label() {
     let host = TestHost::in_memory();
     let (mut client, chat) = open(&host).await;
     let mut sent = message(" \n");
-    sent["attachments"] = json!([{ "type": "resource", "label": "notes  of\nmay", "uri": "file:///tmp/x",
+    sent["attachments"] = json!([{ "type": "resource", "label": "notes  of\nmay", "uri": "https://example.org/x",
         "displayKind": "document" }]);
     client.accepted(&chat, started("t", sent)).await;
     client.until_ended("t").await;

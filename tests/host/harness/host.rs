@@ -157,6 +157,11 @@ impl TestHost {
         }
     }
 
+    /// Lets go of the host without waiting for it: it ends on a thread of its own, whatever it still wants to write.
+    pub fn abandon(self) {
+        std::thread::spawn(move || drop(self));
+    }
+
     fn end(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

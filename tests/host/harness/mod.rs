@@ -16,7 +16,7 @@ pub use asking::{envelopes, markdown, on, streamed, types, word};
 pub use client::{Client, chat_of, is_ending, message};
 pub use host::{Options, TestHost, opened};
 pub use mirror::{Mirrored, ROOT, canonical, difference};
-pub use random::{Random, seed};
+pub use random::{Random, from_environment, seed};
 pub use store::Watched;
 
 use std::time::Duration;

@@ -5,12 +5,17 @@ const SEED: &str = "SCROLLBACK_TEST_SEED";
 
 /// The seed of this run, printed where a test that fails shows it.
 pub fn seed(test: &str) -> u64 {
-    // The one place where the tests read their environment.
-    #[allow(clippy::disallowed_methods)]
-    let given = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(ulid::Ulid::new().random() as u32));
+    let seed = from_environment(SEED).unwrap_or_else(|| u64::from(ulid::Ulid::new().random() as u32));
     println!("{test}: {SEED}={seed}");
     seed
+}
+
+/// The number that an environment variable holds.
+pub fn from_environment(name: &str) -> Option<u64> {
+    // The one place where the tests read their environment.
+    #[allow(clippy::disallowed_methods)]
+    let given = std::env::var(name).ok()?;
+    given.parse().ok()
 }
 
 /// A stream of numbers (splitmix64).

@@ -1,6 +1,7 @@
 //! A store that counts what is read of it, and whose appends can be made to fail.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use scrollback::events::memory::MemoryStore;
@@ -8,7 +9,7 @@ use scrollback::events::{Batch, ChannelId, EventLog, LogFault, Record, Rows, Ser
 
 /// A store in memory that is watched.
 pub struct Watched {
-    store: MemoryStore,
+    store: Arc<MemoryStore>,
     reads: AtomicU64,
     bytes: AtomicU64,
     fails: AtomicBool,
@@ -16,7 +17,11 @@ pub struct Watched {
 
 impl Watched {
     pub fn new() -> Self {
-        let store = MemoryStore::new().unwrap();
+        Self::over(Arc::new(MemoryStore::new().unwrap()))
+    }
+
+    /// A handle on a store that others may hold too. Once it fails for good it is that of a process which is gone.
+    pub fn over(store: Arc<MemoryStore>) -> Self {
         Self { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0), fails: AtomicBool::new(false) }
     }
 

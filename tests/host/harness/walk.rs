@@ -3,7 +3,7 @@
 //! A [`Choice`] is read in the light of what its client knows then, so a choice may come too late: the host's refusal is
 //! part of the walk. After it, [`Walk::settle`] ends what runs and compares everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ahp_types::state::{
     ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
@@ -26,6 +26,70 @@ impl Choice {
     pub fn random(random: &mut Random) -> Self {
         let mut next = || random.below(1 << 32);
         Self { who: next(), what: next(), a: next(), b: next() }
+    }
+}
+
+/// What a step may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deed {
+    Start,
+    Cancel,
+    Queue,
+    Edit,
+    TakeBack,
+    Reorder,
+    Draft,
+    Title,
+    Mark,
+    Answer,
+    CreateChat,
+    DisposeChat,
+    Configure,
+    Sessions,
+    Drop,
+    DefaultChat,
+    ActiveClient,
+    Listen,
+    Compare,
+}
+
+/// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
+const DEEDS: &[(u64, Deed)] = &[
+    (5, Deed::Start),
+    (2, Deed::Cancel),
+    (3, Deed::Queue),
+    (1, Deed::Edit),
+    (1, Deed::TakeBack),
+    (1, Deed::Reorder),
+    (1, Deed::Draft),
+    (1, Deed::Title),
+    (2, Deed::Mark),
+    (4, Deed::Answer),
+    (1, Deed::CreateChat),
+    (1, Deed::DisposeChat),
+    (1, Deed::Configure),
+    (1, Deed::Sessions),
+    (3, Deed::Drop),
+    (1, Deed::DefaultChat),
+    (1, Deed::ActiveClient),
+    (1, Deed::Listen),
+    (1, Deed::Compare),
+];
+
+impl Deed {
+    /// All the weights together.
+    pub fn weights() -> u64 {
+        DEEDS.iter().map(|(weight, _)| weight).sum()
+    }
+
+    fn of(what: u64) -> Self {
+        let mut left = what % Self::weights();
+        let found = DEEDS.iter().find(|(weight, _)| {
+            let here = left < *weight;
+            left = left.saturating_sub(*weight);
+            here
+        });
+        found.unwrap().1
     }
 }
 
@@ -57,6 +121,10 @@ pub struct Walk {
     names: u64,
     pub drops: u64,
     pub compared: u64,
+    /// How often each deed was tried.
+    pub done: BTreeMap<Deed, u64>,
+    /// How often each command was served.
+    pub served: BTreeMap<&'static str, u64>,
 }
 
 impl Walk {
@@ -66,7 +134,16 @@ impl Walk {
         for id in ["ada", "bob"] {
             mirrors.push(Mirrored::connect(host.address, id, &[ROOT]).await);
         }
-        let mut walk = Self { host, mirrors, sessions: Vec::new(), names: 0, drops: 0, compared: 0 };
+        let mut walk = Self {
+            host,
+            mirrors,
+            sessions: Vec::new(),
+            names: 0,
+            drops: 0,
+            compared: 0,
+            done: BTreeMap::new(),
+            served: BTreeMap::new(),
+        };
         walk.create_session(0).await;
         walk
     }
@@ -108,27 +185,36 @@ impl Walk {
         let chats = self.mirrors[who].chats();
         let chat = chats[(choice.a % chats.len() as u64) as usize].clone();
         let session = self.sessions[(choice.b % self.sessions.len() as u64) as usize].clone();
-        match choice.what % 32 {
-            0..=4 => self.start(who, &chat, choice.b).await,
-            5..=6 => self.cancel(who, &chat).await,
-            7..=9 => self.queue(who, &chat, choice.b).await,
-            10 => self.edit(who, &chat, choice.b).await,
-            11 => self.take_back(who, &chat, choice.b).await,
-            12 => self.reorder(who, &chat, choice.b).await,
-            13 => self.draft(who, &chat, choice.b).await,
-            14 => self.title(who, if choice.b.is_multiple_of(2) { &chat } else { &session }).await,
-            15..=16 => self.mark(who, if choice.b.is_multiple_of(2) { &chat } else { &session }, choice).await,
-            17..=20 => self.answer(who, choice).await,
-            21 => self.create_chat(who, &session, choice.b).await,
-            22 => self.dispose_chat(who, &chat).await,
-            23 => self.configure(who, &session, choice).await,
-            24 => self.sessions_come_and_go(who, choice).await,
-            25..=27 => self.drop_and_come_back(who).await,
-            28 => self.default_chat(who, &chat).await,
-            29 => self.active_client(who, &session, choice).await,
-            30 => self.mirrors[who].sync().await,
-            _ => self.compare(who, choice).await,
+        let deed = Deed::of(choice.what);
+        *self.done.entry(deed).or_default() += 1;
+        match deed {
+            Deed::Start => self.start(who, &chat, choice.b).await,
+            Deed::Cancel => self.cancel(who, &chat).await,
+            Deed::Queue => self.queue(who, &chat, choice.b).await,
+            Deed::Edit => self.edit(who, &chat, choice.b).await,
+            Deed::TakeBack => self.take_back(who, &chat, choice.b).await,
+            Deed::Reorder => self.reorder(who, &chat, choice.b).await,
+            Deed::Draft => self.draft(who, &chat, choice.b).await,
+            Deed::Title => self.title(who, if choice.b.is_multiple_of(2) { &chat } else { &session }).await,
+            Deed::Mark => self.mark(who, if choice.b.is_multiple_of(2) { &chat } else { &session }, choice).await,
+            Deed::Answer => self.answer(who, choice).await,
+            Deed::CreateChat => self.create_chat(who, &session, choice.b).await,
+            Deed::DisposeChat => self.dispose_chat(who, &chat).await,
+            Deed::Configure => self.configure(who, &session, choice).await,
+            Deed::Sessions => self.sessions_come_and_go(who, choice).await,
+            Deed::Drop => self.drop_and_come_back(who).await,
+            Deed::DefaultChat => self.default_chat(who, &chat).await,
+            Deed::ActiveClient => self.active_client(who, &session, choice).await,
+            Deed::Listen => self.mirrors[who].sync().await,
+            Deed::Compare => self.compare(who, choice).await,
         }
+    }
+
+    /// Asks; a refusal is part of the walk too. Whether it was served.
+    async fn ask(&mut self, who: usize, method: &'static str, params: Value) -> bool {
+        let served = self.mirrors[who].client.ask(method, params).await.is_ok();
+        *self.served.entry(method).or_default() += u64::from(served);
+        served
     }
 
     async fn dispatch(&mut self, who: usize, channel: &str, action: Value) -> i64 {
@@ -236,12 +322,12 @@ impl Walk {
             params["initialMessage"] = message(SCRIPTS[(script % SCRIPTS.len() as u64) as usize]);
         }
         // Refused where the session is gone.
-        let _ = self.mirrors[who].client.ask("createChat", params).await;
+        self.ask(who, "createChat", params).await;
     }
 
     async fn dispose_chat(&mut self, who: usize, chat: &str) {
         // Refused for the last chat of a session.
-        let _ = self.mirrors[who].client.ask("disposeChat", json!({ "channel": chat })).await;
+        self.ask(who, "disposeChat", json!({ "channel": chat })).await;
     }
 
     async fn configure(&mut self, who: usize, session: &str, choice: Choice) {
@@ -264,8 +350,8 @@ impl Walk {
             return self.create_session(who).await;
         }
         let session = self.sessions.remove((choice.a % self.sessions.len() as u64) as usize);
-        let gone = self.mirrors[who].client.ask("disposeSession", json!({ "channel": session })).await;
-        assert!(gone.is_ok(), "{gone:?}");
+        let gone = self.ask(who, "disposeSession", json!({ "channel": session })).await;
+        assert!(gone, "{session} is not disposed");
         for mirror in &mut self.mirrors {
             let chats: Vec<String> = match mirror.session(&session) {
                 Some(state) => state.chats.iter().map(|chat| chat.resource.clone()).collect(),
@@ -399,13 +485,26 @@ impl Walk {
     }
 
     /// Restarts the host on what `start` opens, and both clients come back.
-    pub async fn restart(self, start: impl FnOnce() -> TestHost) -> Self {
-        let Self { host, mut mirrors, sessions, names, drops, compared } = self;
-        for mirror in &mut mirrors {
+    pub async fn restart(mut self, start: impl FnOnce() -> TestHost) -> Self {
+        for mirror in &mut self.mirrors {
             mirror.client.hang_up().await;
         }
-        host.stop();
-        let mut walk = Self { host: start(), mirrors, sessions, names, drops, compared };
+        self.goes_on(TestHost::stop, start).await
+    }
+
+    /// The host is gone from one moment to the next, `fence` being what keeps it from writing any more; `start` opens what it
+    /// left, and both clients come back.
+    pub async fn crash(self, fence: impl FnOnce(), start: impl FnOnce() -> TestHost) -> Self {
+        let gone = |host: TestHost| {
+            fence();
+            host.abandon();
+        };
+        self.goes_on(gone, start).await
+    }
+
+    async fn goes_on(self, end: impl FnOnce(TestHost), start: impl FnOnce() -> TestHost) -> Self {
+        end(self.host);
+        let mut walk = Self { host: start(), ..self };
         for who in 0..walk.mirrors.len() {
             walk.drop_and_come_back(who).await;
         }
