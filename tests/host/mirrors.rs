@@ -30,6 +30,7 @@ async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
     let mut walk = Walk::begin(TestHost::in_memory()).await;
     steps(&mut walk, &mut random, all_steps()).await;
     walk.finish().await;
+    assert!(walk.served["moveChat"] > 0, "{:?}", walk.served);
     assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
 }
 

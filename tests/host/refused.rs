@@ -52,17 +52,13 @@ async fn of_a_session() {
     let (root, a) = (format!("file://{}", place.path().display()), format!("file://{}/a", place.path().display()));
     let (mut client, chat) = open(&host, json!([root])).await;
     let tool = |name: &str| json!({ "name": name });
-    let active = |id: &str, tools: Value| {
-        json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id, "tools": tools } })
-    };
+    let active = |id: &str, tools: Value| json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id, "tools": tools } });
     let default = |chat: Value| json!({ "type": "session/defaultChatChanged", "defaultChat": chat });
-    let directory = |kind: &str, uri: &str| json!({ "type": format!("session/workingDirectory{kind}"), "directory": uri });
-    let replaced = |from: &str, to: &str| {
-        json!({ "type": "session/workingDirectoryReplaced", "directory": from, "replacement": to })
-    };
-    let config = |values: Value, replace: bool| {
-        json!({ "type": "session/configChanged", "config": values, "replace": replace })
-    };
+    let directory =
+        |kind: &str, uri: &str| json!({ "type": format!("session/workingDirectory{kind}"), "directory": uri });
+    let replaced = |from: &str, to: &str| json!({ "type": "session/workingDirectoryReplaced", "directory": from, "replacement": to });
+    let config =
+        |values: Value, replace: bool| json!({ "type": "session/configChanged", "config": values, "replace": replace });
     let long = "x".repeat(5_000);
     all_refused(
         &host,
@@ -119,6 +115,7 @@ async fn of_tool_calls() {
     let tools = json!([{ "name": "tests" }]);
     let set = json!({ "type": "session/activeClientSet", "activeClient": { "clientId": "owner", "tools": tools } });
     owner.accepted(S, set).await;
+    client.until_type("session/activeClientSet").await;
     let of = |kind: &str, turn: &str, call: &str, more: Value| {
         let mut action = json!({ "type": format!("chat/toolCall{kind}"), "turnId": turn, "toolCallId": call });
         action.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -144,12 +141,39 @@ async fn of_tool_calls() {
         (chat.as_str(), of("Confirmed", "u", id, yes.clone()), "request-not-found"),
         (&chat, of("Confirmed", "t", id, json!({ "approved": true })), "malformed"),
         (&chat, of("Confirmed", "t", id, json!({ "approved": false })), "malformed"),
-        (&chat, of("Confirmed", "t", id, json!({ "approved": true, "confirmed": "user-action",
-            "selectedOptionId": "deny" })), "malformed"),
-        (&chat, of("Confirmed", "t", id, json!({ "approved": false, "reason": "denied",
-            "selectedOptionId": "allow" })), "malformed"),
-        (&chat, of("Confirmed", "t", id, json!({ "approved": true, "confirmed": "user-action",
-            "selectedOptionId": "maybe" })), "malformed"),
+        (
+            &chat,
+            of(
+                "Confirmed",
+                "t",
+                id,
+                json!({ "approved": true, "confirmed": "user-action",
+            "selectedOptionId": "deny" }),
+            ),
+            "malformed",
+        ),
+        (
+            &chat,
+            of(
+                "Confirmed",
+                "t",
+                id,
+                json!({ "approved": false, "reason": "denied",
+            "selectedOptionId": "allow" }),
+            ),
+            "malformed",
+        ),
+        (
+            &chat,
+            of(
+                "Confirmed",
+                "t",
+                id,
+                json!({ "approved": true, "confirmed": "user-action",
+            "selectedOptionId": "maybe" }),
+            ),
+            "malformed",
+        ),
         (&chat, of("Complete", "t", id, result.clone()), "not-permitted"),
         (&chat, of("ContentChanged", "t", id, content.clone()), "request-not-found"),
         (&chat, of("ResultConfirmed", "t", id, json!({ "approved": true })), "request-not-found"),

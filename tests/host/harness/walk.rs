@@ -49,6 +49,8 @@ pub enum Deed {
     Drop,
     DefaultChat,
     ActiveClient,
+    MoveChat,
+    Directory,
     Listen,
     Compare,
 }
@@ -72,6 +74,8 @@ const DEEDS: &[(u64, Deed)] = &[
     (3, Deed::Drop),
     (1, Deed::DefaultChat),
     (1, Deed::ActiveClient),
+    (3, Deed::MoveChat),
+    (1, Deed::Directory),
     (1, Deed::Listen),
     (1, Deed::Compare),
 ];
@@ -94,7 +98,8 @@ impl Deed {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
+    "/client-tool tests all\n/words 3",
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -205,6 +210,8 @@ impl Walk {
             Deed::Drop => self.drop_and_come_back(who).await,
             Deed::DefaultChat => self.default_chat(who, &chat).await,
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
+            Deed::MoveChat => self.move_chat(who, &chat, &session, choice).await,
+            Deed::Directory => self.directory(who, &chat, &session, choice).await,
             Deed::Listen => self.mirrors[who].sync().await,
             Deed::Compare => self.compare(who, choice).await,
         }
@@ -310,9 +317,52 @@ impl Walk {
                 let ToolCallConfirmationState::PendingConfirmation(call) = &ask.tool_call else { return };
                 (ask.chat.clone(), decision(&ask.turn_id, &call.tool_call_id, choice))
             }
+            SessionInputRequest::ToolClientExecution(call) => {
+                let result = json!({ "success": choice.b.is_multiple_of(2), "pastTenseMessage": "ran" });
+                let action = json!({ "type": "chat/toolCallComplete", "turnId": call.turn_id,
+                    "toolCallId": call.tool_call.tool_call_id, "result": result });
+                (call.chat.clone(), action)
+            }
             _ => return,
         };
         self.dispatch(who, &chat, action).await;
+    }
+
+    /// To another place or another session, now and then to a session of its own.
+    async fn move_chat(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
+        let listed = self.mirrors[who].session(session).map(|state| &state.chats);
+        let anchor = listed.and_then(|chats| chats.get((choice.a % (chats.len() as u64 + 1)) as usize));
+        let mut destination = json!({ "kind": "session", "session": session });
+        if let Some(anchor) = anchor {
+            destination["after"] = json!(anchor.resource);
+        }
+        if choice.b.is_multiple_of(7) && self.sessions.len() < 4 {
+            destination = json!({ "kind": "newSession" });
+        }
+        // Refused for default chats, while turns run, and where the chat or the session is gone.
+        let params = json!({ "channel": chat, "destination": destination });
+        let answer = self.mirrors[who].client.ask("moveChat", params).await;
+        *self.served.entry("moveChat").or_default() += u64::from(answer.is_ok());
+        let there = answer.ok().map(|answer| answer["session"].as_str().unwrap().to_owned());
+        if let Some(there) = there.filter(|there| !self.sessions.contains(there)) {
+            self.sessions.push(there);
+        }
+    }
+
+    async fn directory(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
+        let directory = ["file:///", "file:///tmp", "file:///usr"][(choice.a % 3) as usize];
+        let (channel, action) = match choice.b % 5 {
+            0 => (chat, json!({ "type": "chat/workingDirectorySet", "directory": directory })),
+            1 => (chat, json!({ "type": "chat/workingDirectoryRemoved", "directory": directory })),
+            2 => (session, json!({ "type": "session/workingDirectoryRemoved", "directory": directory })),
+            3 => (
+                session,
+                json!({ "type": "session/workingDirectoryReplaced", "directory": directory,
+                "replacement": "file:///usr" }),
+            ),
+            _ => (session, json!({ "type": "session/workingDirectorySet", "directory": directory })),
+        };
+        self.dispatch(who, channel, action).await;
     }
 
     async fn create_chat(&mut self, who: usize, session: &str, script: u64) {
@@ -383,7 +433,8 @@ impl Walk {
         let id = self.mirrors[who].id.clone();
         let action = match choice.a % 2 {
             0 => json!({ "type": "session/activeClientRemoved", "clientId": id }),
-            _ => json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id, "tools": [] } }),
+            _ => json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id,
+                "tools": [{ "name": "tests" }] } }),
         };
         self.dispatch(who, session, action).await;
     }
