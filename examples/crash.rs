@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     }
     println!(
         "{} kills in {} s: {events} events in the log, {shown} times one was shown, {lost} of them lost, {interrupted} \
-         interrupted turns ended; nothing was wrong",
+         interrupted turns taken up or ended; nothing was wrong",
         settings.rounds,
         started.elapsed().as_secs()
     );

@@ -142,6 +142,23 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
+    /// How deep workers that agents spawn may be nested.
+    #[serde(with = "kinds::count")]
+    pub max_worker_depth: usize,
+    #[serde(with = "kinds::count")]
+    pub max_workers_in_turn: usize,
+    /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
+    #[serde(with = "kinds::count")]
+    pub max_turn_processes: usize,
+    /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
+    #[serde(with = "kinds::spans")]
+    pub overload_retries: Vec<Duration>,
+    /// Turns in a row that ended at a limit and that the host takes up by itself.
+    #[serde(with = "kinds::count")]
+    pub limit_resumes: usize,
+    /// What an agent is told, behind the message, of a turn that it is to take up.
+    #[serde(with = "kinds::text")]
+    pub resume_words: String,
     /// Bytes of a file that is fetched from a client; a larger one is left where it is.
     #[serde(with = "kinds::size")]
     pub max_fetched_attachment: usize,
@@ -154,6 +171,15 @@ pub struct Config {
     /// Characters of an attached chat that a model is given.
     #[serde(with = "kinds::count")]
     pub max_chat_excerpt: usize,
+    /// Watches of files that one connection began.
+    #[serde(with = "kinds::count")]
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    #[serde(with = "kinds::count")]
+    pub max_watched_directories: usize,
+    /// How long changes of files are gathered before they are told.
+    #[serde(with = "kinds::span")]
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk.
     #[serde(with = "kinds::size")]
     pub max_chat_in_flight: usize,
@@ -205,6 +231,10 @@ pub enum Kept {
     Delete,
 }
 
+/// What an agent is told of a turn that it is to take up, where nothing else is configured.
+pub const RESUME_WORDS: &str = "This turn was interrupted and is taken up again. You may know its message already: go on \
+    where you stopped, and do not do again what is done.";
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -253,10 +283,19 @@ impl Config {
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
+            max_turn_processes: 2,
+            overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
+            limit_resumes: 3,
+            resume_words: RESUME_WORDS.into(),
             max_fetched_attachment: 32 * MIB,
             max_inline_image: 5 * MIB,
             max_inline_text: 64 * KIB,
             max_chat_excerpt: 1_000,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 * KIB,
             max_visual: 16 * MIB,
             max_visuals_in_chat: 500,

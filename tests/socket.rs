@@ -167,7 +167,7 @@ async fn the_handshake_says_what_the_host_is() {
     assert!(result["serverSeq"].is_u64());
     assert_eq!(result["snapshots"], json!([]));
     assert_eq!(result["serverInfo"]["name"], "scrollback");
-    assert_eq!(result["_meta"]["scrollback.extensions"], json!(["x-scrollback/stateAt"]));
+    assert_eq!(result["_meta"]["scrollback.extensions"], json!(scrollback::protocol::EXTENSIONS));
     assert_eq!(result["completionTriggerCharacters"], json!(["/", "@", "#"]));
     serde_json::from_value::<ahp_types::commands::InitializeResult>(result).unwrap();
 }

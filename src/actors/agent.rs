@@ -8,6 +8,10 @@
 //!
 //! The shape follows what real agents do on the wire: an ask may name a tool call that nothing announced, updates arrive
 //! outside any turn, and tool calls are left unfinished.
+//!
+//! A process also speaks for the workers that it spawns, each under the id that it gave it: what one says, and what it is
+//! told, is wrapped in `OfWorker`. Workers of workers are named by their own id, wherever they hang; wrapping them in each
+//! other is taken too, and the innermost id counts. A worker has one turn; the turn ids in what it says are not read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,6 +27,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::visuals::NewVisual;
+use crate::clock::{Clock, Millis};
 use crate::events::Channel;
 
 /// How many events a process may be ahead of its chat.
@@ -41,6 +46,9 @@ pub struct AgentExtras {
     pub resume: bool,
     /// Takes images.
     pub images: bool,
+    /// Stops one worker without stopping the turn that spawned it.
+    #[serde(rename = "stopsWorkers")]
+    pub stops_workers: bool,
 }
 
 /// One configured agent.
@@ -66,6 +74,11 @@ pub trait Agent: Send + Sync + 'static {
     /// all in the schema; `config` are the other values so far. Runs where blocking is fine.
     fn config_values(&self, _property: &str, _config: &JsonObject, _query: &str) -> Vec<SessionConfigValueItem> {
         Vec::new()
+    }
+
+    /// Whether `property`, whose values are not all in the schema, can have this one. Runs on a session's thread, at once.
+    fn takes_config_value(&self, _property: &str, _value: &Value) -> bool {
+        true
     }
 
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
@@ -99,6 +112,8 @@ pub struct ProcessStart {
     pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+    /// Where the time comes from, for who says when a limit lifts.
+    pub clock: Clock,
 }
 
 /// An earlier point of a conversation.
@@ -174,6 +189,15 @@ pub enum AgentInput {
     Configured { config: JsonObject },
     /// How a call of a client's tool ended: with what the client answered, or as failed.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
+    /// The answer to [`AgentEvent::WorkerStarted`]: the worker's chat is there, and what it says is read.
+    WorkerOpened { worker: String, chat: Channel },
+    /// The other one: a limit is met. What the worker says goes nowhere.
+    WorkerRefused { worker: String, problem: String },
+    /// Something for a worker: a decision or an answer to what it asked, a stop of its background work, or, where the
+    /// extras say `stops_workers`, that it is over. Its tool call ends as failed then, and the turn goes on.
+    OfWorker { worker: String, input: Box<AgentInput> },
+    /// Stop this background work. It is listed until [`AgentEvent::BackgroundWorkDone`] says that it is over.
+    StopBackgroundWork { id: String },
     /// End. Waits for nothing.
     Close,
 }
@@ -184,10 +208,23 @@ pub struct Prompt {
     pub turn_id: String,
     /// The message as it stands in the log.
     pub message: Message,
-    /// The message as the agent is to be given it, attachments resolved.
+    /// The message as the agent is to be given it, attachments resolved; behind it, for a turn that is taken up, the words
+    /// that say so.
     pub blocks: Vec<PromptBlock>,
     /// How often this turn was handed to a process before: 0 at first, more when it is taken up again.
     pub attempt: u32,
+    /// What is asked for.
+    pub kind: PromptKind,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptKind {
+    /// An answer to the message.
+    #[default]
+    Message,
+    /// A smaller context; only for agents whose extras say `compact`. The message is the host's own, in words.
+    Compact,
 }
 
 /// What somebody decided about a tool call.
@@ -278,10 +315,28 @@ pub enum AgentEvent {
         turn_id: String,
         request: ChatInputRequest,
     },
-    /// A notice in the answer, such as a compaction.
+    /// A notice in the answer.
     Notice {
         turn_id: String,
         text: String,
+    },
+    /// The agent made its context smaller: how many tokens it held before and after, where it says so. The conversation
+    /// stays as it is.
+    Compacted {
+        turn_id: String,
+        before: Option<u64>,
+        after: Option<u64>,
+    },
+    /// A tool call spawned a worker, which gets a chat of its own. A call that nothing announced is begun first.
+    WorkerStarted {
+        turn_id: String,
+        tool_call_id: String,
+        worker: WorkerStart,
+    },
+    /// What a worker says.
+    OfWorker {
+        worker: String,
+        event: Box<AgentEvent>,
     },
     Usage {
         turn_id: String,
@@ -291,7 +346,7 @@ pub enum AgentEvent {
     Activity {
         text: Option<String>,
     },
-    /// Work that goes on past the turn.
+    /// Work that goes on past the turn. The host says when it started where the agent leaves that empty.
     BackgroundWork {
         work: BackgroundWork,
     },
@@ -336,6 +391,57 @@ pub enum AgentEvent {
     },
 }
 
+impl AgentEvent {
+    /// The turn that the event belongs to, for those that belong to one.
+    pub fn turn_mut(&mut self) -> Option<&mut String> {
+        match self {
+            AgentEvent::Text { turn_id, .. }
+            | AgentEvent::Reasoning { turn_id, .. }
+            | AgentEvent::ToolStarted { turn_id, .. }
+            | AgentEvent::ToolRunning { turn_id, .. }
+            | AgentEvent::ToolAsked { turn_id, .. }
+            | AgentEvent::ToolAskSettled { turn_id, .. }
+            | AgentEvent::ToolContent { turn_id, .. }
+            | AgentEvent::ToolDone { turn_id, .. }
+            | AgentEvent::Asked { turn_id, .. }
+            | AgentEvent::Notice { turn_id, .. }
+            | AgentEvent::Compacted { turn_id, .. }
+            | AgentEvent::WorkerStarted { turn_id, .. }
+            | AgentEvent::Usage { turn_id, .. }
+            | AgentEvent::RewindPoint { turn_id, .. }
+            | AgentEvent::ClientTool { turn_id, .. }
+            | AgentEvent::Visual { turn_id, .. }
+            | AgentEvent::TakesSteering { turn_id }
+            | AgentEvent::SteeringTaken { turn_id, .. }
+            | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
+            AgentEvent::Conversation { .. }
+            | AgentEvent::OfWorker { .. }
+            | AgentEvent::Activity { .. }
+            | AgentEvent::BackgroundWork { .. }
+            | AgentEvent::BackgroundWorkDone { .. }
+            | AgentEvent::Remember { .. }
+            | AgentEvent::Gone { .. } => None,
+        }
+    }
+}
+
+/// A worker that a tool call spawned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStart {
+    /// The agent's own name for it among the workers of the process, such as the id of the call.
+    pub id: String,
+    /// What its chat is called; blank for a name from the prompt.
+    pub title: String,
+    /// The agent's name for its kind of worker.
+    pub agent_name: Option<String>,
+    /// What it is for, in words.
+    pub description: Option<String>,
+    /// What it was asked.
+    pub prompt: String,
+    /// The turn does not wait for it.
+    pub background: bool,
+}
+
 /// A question about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAsk {
@@ -354,5 +460,42 @@ pub struct ToolAsk {
 pub enum Ending {
     Complete,
     Cancelled,
-    Failed { error_type: String, message: String, resumable: bool },
+    Failed {
+        error_type: String,
+        message: String,
+        resumable: bool,
+    },
+    /// It hit a limit, and goes on when it is taken up again; `resets_at` says when the limit lifts, where that is known.
+    Limited {
+        kind: LimitKind,
+        message: String,
+        resets_at: Option<Millis>,
+    },
+}
+
+/// What a turn was limited by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    /// The usage that a plan allows.
+    Usage,
+    /// A model that is overloaded.
+    Overload,
+}
+
+impl LimitKind {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage",
+            LimitKind::Overload => "overload",
+        }
+    }
+
+    /// The `errorType` of the ending.
+    pub fn error_type(self) -> &'static str {
+        match self {
+            LimitKind::Usage => "usage-limit",
+            LimitKind::Overload => "overloaded",
+        }
+    }
 }

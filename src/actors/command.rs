@@ -46,6 +46,12 @@ impl Refusal {
 /// A command for one chat, of the extensions. Each is decided like a client's action: see `actors/chat/commands.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatCommand {
+    /// `x-scrollback/sendNow`: a queued message goes out now, and a running turn is stopped for it.
+    SendNow { id: String },
+    /// `x-scrollback/compact`: the agent is asked for a smaller context.
+    Compact,
+    /// `x-scrollback/stopBackgroundWork`.
+    StopBackgroundWork { id: String },
     /// `x-scrollback/clear`: the chat starts over; a running turn is cancelled first with `force`.
     Clear { force: bool },
 }

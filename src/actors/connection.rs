@@ -124,8 +124,9 @@ struct Outgoing {
     bytes: usize,
     /// The largest answer in the queue, or event that is over the limit by itself: the limit is on what waits beside it.
     answer: usize,
-    /// While an answer that needs several channels is made: envelopes wait here, with the channel's name.
-    held: Option<VecDeque<(ServerSeq, Channel, ByteString)>>,
+    /// While an answer that needs several channels is made: envelopes wait here, with the channel's name; without one those
+    /// that are in no log, which no snapshot holds.
+    held: Option<VecDeque<(ServerSeq, Option<Channel>, ByteString)>>,
     /// Bytes of the held envelopes; they are bounded like the unsent ones.
     held_bytes: usize,
     closing: Option<Closing>,
@@ -223,12 +224,33 @@ impl Connection {
             match out.held.as_mut() {
                 Some(held) => {
                     let bytes = frame.len();
-                    held.push_back((envelope.seq, name.alias.clone(), frame));
+                    held.push_back((envelope.seq, Some(name.alias.clone()), frame));
                     out.held_bytes += bytes;
                     self.check_unsent(&mut out);
                 }
                 None => self.append(&mut out, frame),
             }
+        }
+    }
+
+    /// Queues an action that is in no log, at its place among the envelopes, where its channel is subscribed.
+    pub fn pass(&self, envelope: &Envelope) {
+        if !self.subscriptions.borrow().contains_key(&envelope.channel) {
+            return;
+        }
+        let mut out = self.outgoing.borrow_mut();
+        if out.closing.is_some() {
+            return;
+        }
+        let frame = envelope.frame.clone();
+        match out.held.as_mut() {
+            Some(held) => {
+                let bytes = frame.len();
+                held.push_back((envelope.seq, None, frame));
+                out.held_bytes += bytes;
+                self.check_unsent(&mut out);
+            }
+            None => self.append(&mut out, frame),
         }
     }
 
@@ -337,7 +359,7 @@ impl Connection {
     pub fn held_before(&self, seq: ServerSeq) -> Vec<Channel> {
         let out = self.outgoing.borrow();
         let held = out.held.iter().flatten().filter(|(s, _, _)| *s <= seq);
-        let mut names: Vec<Channel> = held.map(|(_, alias, _)| alias.clone()).collect();
+        let mut names: Vec<Channel> = held.filter_map(|(_, alias, _)| alias.clone()).collect();
         names.dedup();
         names
     }
@@ -346,7 +368,7 @@ impl Connection {
     pub fn forget_held(&self, alias: &Channel, seq: ServerSeq) {
         let mut out = self.outgoing.borrow_mut();
         if let Some(mut held) = out.held.take() {
-            held.retain(|(s, name, _)| name != alias || *s > seq);
+            held.retain(|(s, name, _)| name.as_ref() != Some(alias) || *s > seq);
             out.held_bytes = held.iter().map(|(_, _, frame)| frame.len()).sum();
             out.held = Some(held);
         }
@@ -436,6 +458,26 @@ mod tests {
 
     fn subscription(channel: &str, alias: &str, from_seq: ServerSeq) -> Subscription {
         Subscription { channel: channel.into(), alias: alias.into(), from_seq, window: None }
+    }
+
+    #[test]
+    fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
+        let connection = Connection::new(1, 10_000);
+        for channel in ["a", "w"] {
+            connection.subscribe(subscription(channel, channel, 0));
+        }
+        connection.hold();
+        deliver(&connection, "a", 4);
+        let passed = Envelope::new("w".into(), ChannelId(0), 4, None, b"{}");
+        connection.pass(&passed);
+        connection.pass(&Envelope::new("elsewhere".into(), ChannelId(0), 4, None, b"{}"));
+        deliver(&connection, "a", 5);
+        assert_eq!(connection.held_before(4), [Channel::from("a")]);
+        connection.forget_held(&"a".into(), 5);
+        connection.forget_held(&"w".into(), 5);
+        connection.release_held("answer".into(), 0);
+        assert_eq!((connection.pop(), connection.pop()), (Some("answer".into()), Some(passed.frame)));
+        assert_eq!(connection.pop(), None);
     }
 
     fn deliver(connection: &Connection, channel: &str, seq: ServerSeq) {

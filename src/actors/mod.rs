@@ -16,6 +16,7 @@ pub mod core;
 pub mod envelope;
 pub mod host;
 pub mod moves;
+pub mod owed;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

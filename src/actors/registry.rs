@@ -12,6 +12,7 @@ use actix::dev::channel::channel;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, Context};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::session::{Boot, MAILBOX, SessionActor, SessionMessage};
 use super::shared::Shared;
@@ -24,9 +25,31 @@ use crate::projections::catalogue::{self, CatalogueRow};
 /// The authority of the URIs of first chats.
 const DEFAULT_CHAT: &str = "ahp-chat://default/";
 
+/// The authority of the URIs of workers' chats.
+const WORKER_CHAT: &str = "ahp-chat://subagent/";
+/// What is encoded of a tool call's id: all that `encodeURIComponent` encodes.
+const NOT_IN_A_CALL: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
+
 /// The URI of the first chat of the session named `session`.
 pub fn first_chat_uri(session: &str) -> String {
     format!("{DEFAULT_CHAT}{}", URL_SAFE_NO_PAD.encode(session))
+}
+
+/// The URI of the chat of a worker that a tool call spawned, as clients compute it. The `attempt`th, counted from 1, of one
+/// call: the second is told from the first by what no encoded id holds.
+pub fn worker_uri(session: &str, tool_call_id: &str, attempt: usize) -> String {
+    let call = utf8_percent_encode(tool_call_id, NOT_IN_A_CALL);
+    let again = if attempt > 1 { format!(";{attempt}") } else { String::new() };
+    format!("{WORKER_CHAT}{}/{call}{again}", URL_SAFE_NO_PAD.encode(session))
 }
 
 /// What a URI names.

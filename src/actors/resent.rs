@@ -66,6 +66,7 @@ fn may_be_wished_again(action: &StateAction) -> bool {
             | StateAction::SessionWorkingDirectoryRemoved(_)
             | StateAction::SessionWorkingDirectoryReplaced(_)
             | StateAction::ChatQueuedMessagesReordered(_)
+            | StateAction::ChatTurnResume(_)
             | StateAction::ChatDraftChanged(_)
             | StateAction::ChatIsReadChanged(_)
             | StateAction::ChatIsArchivedChanged(_)

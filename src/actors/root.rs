@@ -61,6 +61,8 @@ pub enum RootMessage {
         client_id: String,
         client: Value,
     },
+    /// Changes a row beside the log that belongs to nobody any more.
+    Row(RowOp),
     /// A batch was lost.
     Lost {
         generation: u64,
@@ -357,6 +359,7 @@ impl Handler<RootMessage> for RootActor {
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
+            RootMessage::Row(row) => self.lane.append(Batch { events: Vec::new(), rows: vec![row] }),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {
                     self.save();

@@ -22,6 +22,8 @@ pub enum RouterMessage {
     Publish(Arc<[Envelope]>),
     /// A notification for the subscribers of a channel: not state, never replayed.
     Notify { channel: Channel, frame: ByteString },
+    /// An action that is in no log, for the subscribers of its channel, at this place among the events.
+    Pass(Arc<Envelope>),
     /// A frame for one connection.
     To { connection: ConnectionId, frame: ByteString },
     /// A subscription, and what follows it on the connection's thread.
@@ -63,6 +65,12 @@ impl Hub {
     /// Sends a notification to the subscribers of `channel`.
     pub fn notify(&self, channel: &Channel, frame: &ByteString) {
         self.tell_all(|| RouterMessage::Notify { channel: channel.clone(), frame: frame.clone() });
+    }
+
+    /// Sends an action that is in no log to the subscribers of its channel.
+    pub fn pass(&self, envelope: Envelope) {
+        let envelope = Arc::new(envelope);
+        self.tell_all(|| RouterMessage::Pass(Arc::clone(&envelope)));
     }
 
     /// Ends all subscriptions to a channel that is gone.
@@ -209,6 +217,9 @@ impl Router {
             }
             RouterMessage::Notify { channel, frame } => {
                 self.each_subscriber(&channel, dirty, |connection| connection.push_notification(frame.clone()));
+            }
+            RouterMessage::Pass(envelope) => {
+                self.each_subscriber(&envelope.channel, dirty, |connection| connection.pass(&envelope));
             }
             RouterMessage::To { connection, frame } => self.with(connection, dirty, |c| c.push(frame)),
             RouterMessage::Subscribe { connection, subscription, then } => {

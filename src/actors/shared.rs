@@ -7,8 +7,9 @@ use actix::Addr;
 
 use super::agent::Agent;
 use super::clients::Clients;
-use super::host::HostSettings;
+use super::host::{HostSettings, Watches};
 use super::moves::Moves;
+use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -33,6 +34,9 @@ pub struct Shared {
     pub registry: Registry,
     pub moves: Arc<Moves>,
     pub clients: Clients,
+    /// Watches of files.
+    pub watches: Watches,
+    pub owed: OwedResumes,
     /// Where pages of visuals are to be had in this run.
     pub links: Links,
     /// The newest number of the log when this run began.

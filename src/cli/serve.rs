@@ -111,7 +111,7 @@ async fn serve(
     let host = Host::start(settings, store, built_in_agents(), Clock::system())?;
     let interrupted = host.recover().await?;
     if interrupted > 0 {
-        tracing::info!(turns = interrupted, "ended turns that were interrupted");
+        tracing::info!(turns = interrupted, "took up or ended turns that were interrupted");
     }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     let latest = Instant::now() + STOPPED;

@@ -30,8 +30,17 @@ pub fn host(config: &Config) -> HostSettings {
         max_queued_messages: config.max_queued_messages,
         max_chats_in_session: config.max_chats_in_session,
         max_parts_in_turn: config.max_parts_in_turn,
+        max_worker_depth: config.max_worker_depth,
+        max_workers_in_turn: config.max_workers_in_turn,
+        max_turn_processes: config.max_turn_processes,
+        overload_retries: config.overload_retries.clone(),
+        limit_resumes: config.limit_resumes,
+        resume_words: config.resume_words.clone(),
         max_sessions: config.max_sessions,
         max_snapshot: config.max_snapshot,
+        max_watches: config.max_watches,
+        max_watched_directories: config.max_watched_directories,
+        watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
         address_url: address_url(config.listen),
         public_url: config.public_url.clone(),
@@ -123,6 +132,17 @@ mod tests {
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
         assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
+    }
+
+    #[test]
+    fn the_data_directory_is_told_to_the_host_by_its_real_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(&path, path.join("link")).unwrap();
+        let link = path.join("link");
+        let environment = Environment::of(&[("SCROLLBACK_DATA", link.to_str().unwrap())]);
+        let config = load(None, &environment, &[]).unwrap().config;
+        assert_eq!(host(&config).data_directory, Some(path));
     }
 
     #[test]

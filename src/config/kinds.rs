@@ -171,6 +171,23 @@ pub mod span {
     }
 }
 
+/// A list of durations, or one text with commas.
+pub mod spans {
+    use super::*;
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(value: &[Duration], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(value.iter().map(|span| humantime::format_duration(*span).to_string()))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+        let texts = texts::deserialize(from)?;
+        let read = |text: &String| humantime::parse_duration(text).ok();
+        let spans: Option<Vec<Duration>> = texts.iter().map(read).collect();
+        spans.ok_or_else(|| D::Error::custom("wants durations with their units, such as [\"1m\", \"5m\"]"))
+    }
+}
+
 /// A number of bytes, or a size such as `"8MiB"`; more than 0.
 pub mod size {
     use super::*;

@@ -32,7 +32,8 @@ pub enum Table {
     Dispatched = b'D',
     /// Client id → what is remembered of a client (JSON).
     Client = b'U',
-    /// Chat → empty: a turn runs in it. What a start after a crash has to look at.
+    /// Chat → how often the turn that runs in it was taken up (`u32`; empty: never, or only background work runs). What a
+    /// start after a crash has to look at.
     Running = b'R',
     /// The last path segment of a session's URI → session: the synonym `ahp-chat:/<id>`. The oldest session keeps it.
     SessionById = b'A',
@@ -41,6 +42,8 @@ pub enum Table {
     Attachment = b'B',
     /// Chat, n → where the agent can go back to at the end of that turn (JSON).
     Point = b'P',
+    /// When a chat's owed resume is due in ms (`u64`), chat → empty: what a start has to wait for.
+    Owed = b'W',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
     /// Canvas that is open → the number of its chat (`u64`).
@@ -64,6 +67,7 @@ impl Table {
         Table::SessionById,
         Table::Attachment,
         Table::Point,
+        Table::Owed,
         Table::Fork,
         Table::Canvas,
     ];
@@ -164,6 +168,18 @@ pub fn recent_key(modified_at: i64, session: ChannelId) -> Vec<u8> {
     let mut key = (u64::MAX - u64::try_from(modified_at).unwrap_or(0)).to_be_bytes().to_vec();
     key.extend_from_slice(&session.0.to_be_bytes());
     key
+}
+
+/// The key of [`Table::Owed`]: the first to be due first.
+pub fn owed_key(at: i64, chat: ChannelId) -> Vec<u8> {
+    let mut key = u64::try_from(at).unwrap_or(0).to_be_bytes().to_vec();
+    key.extend_from_slice(&chat.0.to_be_bytes());
+    key
+}
+
+/// The time in such a key.
+pub fn owed_at(key: &[u8]) -> Option<i64> {
+    i64::try_from(leading_number(key)?).ok()
 }
 
 /// The number in the value of a [`Table::Head`] row, or at the start of a [`Table::Dispatched`] one.

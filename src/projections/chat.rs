@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn};
+use ahp_types::state::{ChatState, Message, PendingMessage, ResponsePart, ToolCallState, Turn, TurnState};
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
+use super::attempts::Attempts;
 use super::fact::{ChatText, Fact, MessageOf};
 use super::visual::Visual;
 use crate::clock::{self, Millis};
@@ -52,10 +53,18 @@ pub struct Branch {
 impl Branch {
     /// The branch that ends with this turn.
     pub fn new(path: Path, before: Path, last: Turn, point: Option<Point>) -> Self {
-        let resumable = matches!(last.response_parts.last(), Some(ResponsePart::Error(e)) if e.resumable == Some(true));
-        let last = if resumable { last } else { hollow(last) };
+        let last = if is_resumable(&last) { last } else { hollow(last) };
         Self { path, before, last: Some(Box::new(last)), point }
     }
+}
+
+/// Whether a turn that has ended can be taken up again: its last part is an error that says so.
+pub fn is_resumable(turn: &Turn) -> bool {
+    let error = match turn.response_parts.last() {
+        Some(ResponsePart::Error(error)) => error.resumable,
+        _ => None,
+    };
+    turn.state == TurnState::Error && error == Some(true)
 }
 
 /// A turn without what was said: nobody who folds on looks at that.
@@ -92,6 +101,9 @@ pub struct ChatFold {
     pub back_to: Option<Point>,
     /// The points of turns that have no row yet.
     points: Vec<Point>,
+    /// The attempts at the running turn, or at the one that ended last.
+    #[serde(default)]
+    pub attempts: Attempts,
     /// What was published in it and is still there, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visuals: Vec<Visual>,
@@ -138,6 +150,7 @@ impl ChatFold {
             conversation: None,
             back_to: None,
             points: Vec::new(),
+            attempts: Attempts::default(),
             visuals: Vec::new(),
             attached: Vec::new(),
             handed: Vec::new(),
@@ -220,6 +233,7 @@ impl ChatFold {
         if outcome != ReduceOutcome::Applied {
             return None;
         }
+        self.attempts.apply(&action.decoded);
         match &action.decoded {
             StateAction::ChatTurnStarted(started) => {
                 self.started = at;
@@ -260,6 +274,7 @@ impl ChatFold {
 
     /// Applies a fact of the host.
     pub fn apply_fact(&mut self, fact: &Fact) {
+        self.attempts.apply_fact(fact);
         match fact {
             Fact::Conversation { id } => {
                 self.conversation = Some(id.clone());

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::chat::{Branch, Forked};
 use super::visual::Visual;
+use crate::clock::Millis;
 
 /// A fact of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -60,6 +61,18 @@ pub enum Fact {
     /// The branch that the `chat/truncated` right behind it keeps.
     #[serde(rename = "host/branch")]
     Branch { branch: Box<Branch> },
+    /// The turn was interrupted and is handed to a new process: how often it was taken up then, this time included.
+    #[serde(rename = "host/attempt")]
+    Attempt { turn_id: String, attempt: u32 },
+    /// The turn ended at a limit, and the host takes it up by itself at this time.
+    #[serde(rename = "host/resumeOwed")]
+    ResumeOwed { turn_id: String, at: Millis },
+    /// The turn is not taken up by the host any more.
+    #[serde(rename = "host/resumeLapsed")]
+    ResumeLapsed { turn_id: String },
+    /// The `chat/turnResume` right behind it is the host's own, as it was owed.
+    #[serde(rename = "host/resumeDue")]
+    ResumeDue { turn_id: String },
     /// What is remembered of a client: whose its id is, and the windows that it last used.
     #[serde(rename = "host/client")]
     Client { client_id: String, client: Value },

@@ -5,6 +5,7 @@
 //! no clock, no I/O, and an event that does not fit changes nothing.
 
 pub mod action;
+pub mod attempts;
 pub mod canvas;
 pub mod catalogue;
 pub mod chat;
@@ -21,6 +22,7 @@ pub mod transcript;
 pub mod turns;
 pub mod verify;
 pub mod visual;
+pub mod workers;
 
 use crate::events::LogFault;
 

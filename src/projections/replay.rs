@@ -152,6 +152,9 @@ pub fn step<F: Fold>(at: &mut Option<At<F>>, record: &Record) -> Result<(), Stri
     Ok(())
 }
 
+/// Bytes of a message beside the state in it: its names, its number, a cursor.
+const AROUND: usize = 8 * 1024;
+
 /// The JSON of a chat's state with all turns that `limit` allows, read from their rows.
 ///
 /// # Errors
@@ -191,10 +194,17 @@ fn json_of(
         }
     }
     let text = value.to_string();
-    let room = limit.bytes.saturating_sub(text.len());
-    let (page, before) = turns::branch(fold.head(), turns::PageLimit { bytes: room, ..limit }, read)?;
+    let room = limit.bytes.saturating_sub(text.len() + AROUND);
+    let (mut page, mut before) = turns::branch(fold.head(), turns::PageLimit { bytes: room, ..limit }, read)?;
+    if let [only] = page.as_slice()
+        && only.json.len() > room
+    {
+        // A page has one turn at least, a state does not: what is too large for a message is asked for by its cursor.
+        before = fold.head();
+        page.clear();
+    }
     let oldest = page.first().map(|turn| turn.row.ordinal).or_else(|| (before != 0).then(|| fold.ordinal() + 1));
-    let cursor = (before != 0).then(|| oldest.map(turns::cursor)).flatten();
+    let cursor = (before != 0).then(|| oldest.map(|oldest| turns::cursor(&fold.state.resource, oldest))).flatten();
     let window = (before != 0).then_some(oldest).flatten();
     Ok((turns::splice(&text, &page, cursor.as_deref()), window))
 }

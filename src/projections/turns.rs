@@ -174,14 +174,15 @@ pub fn at_ordinal(
     Ok(None)
 }
 
-/// The cursor that stands for "the turns before the one with this ordinal".
-pub fn cursor(oldest: u64) -> String {
-    format!("before:{oldest}")
+/// The cursor that stands for "the turns of this chat before the one with this ordinal".
+pub fn cursor(chat: &str, oldest: u64) -> String {
+    format!("before:{oldest}:{:08x}", crc32fast::hash(chat.as_bytes()))
 }
 
-/// The ordinal of a cursor.
-pub fn parse_cursor(cursor: &str) -> Option<u64> {
-    cursor.strip_prefix("before:")?.parse().ok().filter(|ordinal| *ordinal > 1)
+/// The ordinal of a cursor that this chat gave out.
+pub fn parse_cursor(chat: &str, text: &str) -> Option<u64> {
+    let ordinal = text.strip_prefix("before:")?.split(':').next()?.parse().ok()?;
+    (ordinal > 1 && cursor(chat, ordinal) == text).then_some(ordinal)
 }
 
 /// The JSON of a chat's state: `state`, an object that was written without its turns, with `turns` and a cursor spliced in.

@@ -16,7 +16,7 @@ use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
 use crate::attachments::references::{self, Reference};
-use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key};
+use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
 
 /// How often a channel is checked again while a host appends to it.
@@ -267,7 +267,25 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     if home != named {
         return Err(fault(Some(at.seq), format!("the row of {uri} names another session than the log does")));
     }
+    owed(store, uri, channel, &at)?;
     mirrors(store, uri, session, &at)
+}
+
+/// The row of what is owed to a chat: one where the fold says so, and none else.
+fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    store.scan_rows(Table::Owed, &[], None, &mut |key, _| {
+        if number_of_key(key) == Some(chat.0) {
+            rows.push(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let wanted: Vec<Vec<u8>> = at.fold.attempts.owed.iter().map(|owed| owed_key(owed.at, chat)).collect();
+    if rows == wanted {
+        Ok(())
+    } else {
+        Err(fault(Some(at.seq), format!("the rows of what is owed to {uri} are not what the log says")))
+    }
 }
 
 /// The session that a chat is in from this record on, where it says so.

@@ -12,7 +12,7 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals};
+use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals, watches};
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -38,6 +38,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("createSession", Handler::Request(sessions::create)),
     ("disposeSession", Handler::Request(sessions::dispose)),
     ("resolveSessionConfig", Handler::Request(sessions::resolve_config)),
+    ("sessionConfigCompletions", Handler::Request(sessions::config_completions)),
     ("createChat", Handler::Request(chats::create)),
     ("disposeChat", Handler::Request(chats::dispose)),
     ("moveChat", Handler::Request(chats::move_to)),
@@ -52,11 +53,15 @@ const METHODS: &[(&str, Handler)] = &[
     ("resourceResolve", Handler::Request(resources::resolve)),
     ("resourceMkdir", Handler::Request(resources::make_directory)),
     ("resourceRequest", Handler::Request(resources::request)),
+    ("createResourceWatch", Handler::Request(watches::create)),
     (extensions::STATE_AT, Handler::Request(extensions::state_at)),
+    (extensions::SEND_NOW, Handler::Request(extensions::send_now)),
     ("x-scrollback/publishVisual", Handler::Request(visuals::publish)),
     ("x-scrollback/listVisuals", Handler::Request(visuals::list)),
     ("x-scrollback/removeVisual", Handler::Request(visuals::remove)),
     (extensions::CLEAR, Handler::Request(extensions::clear)),
+    (extensions::COMPACT, Handler::Request(extensions::compact)),
+    (extensions::STOP_BACKGROUND_WORK, Handler::Request(extensions::stop_background_work)),
     (extensions::FORK_AT, Handler::Request(extensions::fork_at)),
     // Sent by released clients; there is nothing to do, and nothing to answer.
     ("setClientManagedSettingsPermissions", Handler::Notification(|_, _, _| Ok(()))),

@@ -34,6 +34,7 @@ mod subscribe;
 mod ticket;
 mod trigger;
 mod visuals;
+mod watches;
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -52,6 +53,7 @@ use crate::actors::router::Router;
 use clients::ClientMemory;
 use seats::Seats;
 
+pub use extensions::NAMES as EXTENSIONS;
 pub use socket::on_connect;
 
 /// The limits of sockets. Every field is a key of the configuration file.

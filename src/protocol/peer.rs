@@ -15,6 +15,7 @@ use super::clients::{RememberedClient, RememberedWindow};
 use super::error::{invalid_request, refusal_frame};
 use super::frame::{self, Incoming};
 use super::methods;
+use super::names;
 use super::ticket::{InFlight, Ticket};
 use crate::actors::asked::NoAnswer;
 use crate::actors::command::{Refusal, RefusalKind};
@@ -189,6 +190,9 @@ impl Peer {
 
     /// Notes which view of `alias` was subscribed to.
     pub fn saw(&self, caller: &Caller, alias: &Channel, turns: Option<u64>) {
+        if names::is_watch(alias.as_str()) {
+            return;
+        }
         let mut views = self.views.borrow_mut();
         match turns {
             Some(turns) => views.insert(alias.clone(), turns),
@@ -216,8 +220,10 @@ impl Peer {
         let caller = self.caller();
         let windows = self.connection.windows();
         self.router.disconnect(self.connection.id);
+        self.app.host.left_watches(self.connection.id);
         let Some(caller) = caller else { return };
-        let seen = windows.into_iter().map(|(alias, oldest)| {
+        let kept = windows.into_iter().filter(|(alias, _)| !names::is_watch(alias.as_str()));
+        let seen = kept.map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
             let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };
             (alias.to_string(), window)

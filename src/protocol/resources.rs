@@ -25,7 +25,7 @@ use crate::events::channel::ROOT;
 use crate::resources::{self, Access, Content, Encoding, Found, FoundKind, Mode, ResourceFault, Roots, Write};
 
 /// What a command has found or done; its JSON.
-type Done = Result<Box<RawValue>, ResourceFault>;
+pub(super) type Done = Result<Box<RawValue>, ResourceFault>;
 
 /// What a resource is wanted for, as a refusal says it.
 #[derive(Clone, Copy)]
@@ -35,13 +35,18 @@ enum Want {
 }
 
 /// A resource that a command names.
-struct Named {
+pub(super) struct Named {
     uri: String,
     want: Want,
 }
 
 /// Works on files and answers. `named` are the resources that a refusal may be about, the likeliest first.
-fn serve(peer: &Peer, ticket: Ticket, named: Vec<Named>, work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static) {
+pub(super) fn serve(
+    peer: &Peer,
+    ticket: Ticket,
+    named: Vec<Named>,
+    work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
+) {
     let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
     actix_rt::spawn(async move {
         let Ok(_turn) = files.acquire_owned().await else { return };
@@ -72,6 +77,7 @@ fn refusal(fault: ResourceFault, roots: &Roots, named: &[Named]) -> Refusal {
         ResourceFault::NotADirectory => Refusal::new(RefusalKind::InvalidParams, "not-a-directory", text),
         ResourceFault::NotEmpty => Refusal::new(RefusalKind::InvalidParams, "not-empty", text),
         ResourceFault::TooLarge(_) => limit("message_sent", text),
+        ResourceFault::TooMany(_) => limit("watches", text),
         ResourceFault::Full => Refusal::new(RefusalKind::Unavailable, "disk-full", text),
         ResourceFault::System(error) => internal(&format!("a resource: {error}")),
     }
@@ -82,6 +88,11 @@ fn access(want: Want) -> Access {
         Want::Read => Access::Read,
         Want::Write => Access::Write,
     }
+}
+
+/// A resource that is only looked at.
+pub(super) fn looked_at(uri: String) -> Vec<Named> {
+    one(uri, Want::Read)
 }
 
 fn one(uri: String, want: Want) -> Vec<Named> {
@@ -99,7 +110,7 @@ fn nothing() -> Box<RawValue> {
 }
 
 /// The URI under `name`. What it can name is said when it is looked for.
-fn uri(params: &Params<'_>, name: &str) -> Result<String, Refusal> {
+pub(super) fn uri(params: &Params<'_>, name: &str) -> Result<String, Refusal> {
     let uri: String = params.required(name, "a URI")?;
     super::params::check_uri(name, &uri)?;
     Ok(uri)

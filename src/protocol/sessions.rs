@@ -1,4 +1,4 @@
-//! The commands of sessions: `listSessions`, `createSession`, `disposeSession`, `resolveSessionConfig`.
+//! The commands of sessions: `listSessions`, `createSession`, `disposeSession`, `resolveSessionConfig`, `sessionConfigCompletions`.
 //!
 //! Source: AHP commands; `createSession`.
 
@@ -78,7 +78,19 @@ pub fn dispose(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ti
 /// Answers the schema and the values of a session's configuration.
 pub fn resolve_config(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (provider, config))) = ticket.checked(read_config(params)) else { return };
-    ticket.answer(peer.app.host.resolve_session_config(provider.as_deref(), config.as_ref()));
+    ticket.answer(peer.app.host.resolve_session_config(provider.as_deref(), config));
+}
+
+/// Answers the values that a property of the configuration can have.
+pub fn config_completions(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+    let read = || -> Result<_, Refusal> {
+        let (provider, config) = read_config(params)?;
+        let query: Option<String> = params.optional("query", "a string")?;
+        Ok((provider, config.unwrap_or_default(), params.name("property")?, query.unwrap_or_default()))
+    };
+    let Some((ticket, (provider, config, property, query))) = ticket.checked(read()) else { return };
+    let (host, max) = (Arc::clone(&peer.app.host), peer.app.settings.max_completions);
+    answer_later(peer, ticket, move || host.config_completions(provider.as_deref(), &property, &config, &query, max));
 }
 
 type Config = serde_json::Map<String, serde_json::Value>;

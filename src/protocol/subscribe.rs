@@ -94,6 +94,9 @@ fn leave(peer: &Peer, caller: &Caller, alias: &Channel) {
     peer.router.unsubscribe(&peer.connection, alias);
     peer.no_longer_sees(alias);
     let is_left = !peer.connection.channels().contains(&channel);
+    if is_left {
+        peer.app.host.left_watch(peer.connection.id, &channel);
+    }
     if is_left && names::reads_as_session(channel.as_str()) {
         peer.app.host.client_left(caller, &channel);
     }

@@ -27,6 +27,9 @@ pub enum ResourceFault {
     /// More bytes than one message may carry.
     #[error("it is larger than a message may be ({0} bytes)")]
     TooLarge(u64),
+    /// More than is watched.
+    #[error("{0}")]
+    TooMany(&'static str),
     #[error("the disk is full")]
     Full,
     /// The operating system says something else.

@@ -15,6 +15,7 @@ mod place;
 mod reading;
 mod tree;
 pub mod uri;
+mod watching;
 mod writing;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub use changing::{copy, delete, make_directory, rename};
 pub use fault::ResourceFault;
 pub use finding::{FoundPath, Reach, Search, find};
 pub use reading::{Content, Encoding, Entry, Found, FoundKind, display_kind, list, read, resolve};
+pub use watching::{Change, ChangeKind, Filter, Watch, WatchId, Watching};
 pub use writing::{Mode, Write, write};
 
 /// The folder of the data directory that attachments are stored in.
@@ -78,6 +80,11 @@ impl Roots {
         let roots = self.allowed.iter().filter(|root| real.starts_with(root));
         let longest = roots.max_by_key(|root| root.as_os_str().len());
         longest.map(PathBuf::as_path).ok_or(ResourceFault::Outside)
+    }
+
+    /// Whether `real` is in the data directory, or is it.
+    fn is_hidden(&self, real: &Path) -> bool {
+        self.data.as_deref().is_some_and(|data| real.starts_with(data))
     }
 
     /// Whether the data directory lies in `real`, or is it.

@@ -11,7 +11,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::events::{EventLog, LogFault, Record, Rows, ServerSeq, Table};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, message, opened};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, is_ending, message, opened};
 
 fn draft(text: &str) -> Value {
     json!({ "type": "chat/draftChanged", "draft": message(text) })
@@ -28,7 +28,7 @@ fn notices(turn: &Value) -> usize {
 }
 
 #[tokio::test]
-async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_ends() {
+async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_is_taken_up() {
     let agent = RecordingAgent::new();
     let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
     let host = TestHost::start(Arc::new(MemoryStore::new().unwrap()), Options { agents, ..Options::default() });
@@ -45,17 +45,20 @@ async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_ends
     eventually("the second is prompted", || agent.prompts() == ["t1", "t2"]).await;
 
     host.host.panic_in_chat(&broken);
-    let seen = a.until_ended("t1").await;
-    assert_eq!(seen.last().unwrap()["action"]["type"], json!("chat/turnCancelled"));
+    eventually("a new process is prompted", || agent.prompts() == ["t1", "t2", "t1"]).await;
+    assert_eq!(agent.last_prompt().attempt, 1);
     agent.says("t2", "unharmed").await;
     let delta = a.envelope(|e| e["action"]["type"] == json!("chat/delta")).await;
     assert_eq!((&delta["channel"], &delta["action"]["content"]), (&json!(whole), &json!("unharmed")));
 
+    agent.ended("t1", Ending::Complete).await;
+    let end = a.until_ended("t1").await.pop().unwrap();
+    assert_eq!(end["action"]["type"], json!("chat/turnComplete"));
     let state = a.subscribe(&broken).await["state"].clone();
-    assert_eq!(notices(&state["turns"][0]), 1, "{state}");
-    assert_eq!(state.get("activeTurn"), None);
+    assert_eq!((notices(&state["turns"][0]), state.get("activeTurn")), (0, None), "{state}");
     a.say(&broken, "t3", "again").await;
-    eventually("a new process is prompted", || agent.prompts() == ["t1", "t2", "t3"]).await;
+    eventually("the new process is prompted", || agent.prompts() == ["t1", "t2", "t1", "t3"]).await;
+    assert_eq!(agent.starts(), 3);
 }
 
 #[tokio::test]
@@ -158,7 +161,7 @@ async fn changes_and_turns(client: &mut Client, chat: &str, round: u64) {
 }
 
 #[tokio::test]
-async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_cancelled() {
+async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_takes_it_up() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
     let mut a = host.client("a").await;
@@ -175,15 +178,14 @@ async fn a_stop_in_order_freezes_a_running_turn_and_the_next_start_ends_it_as_ca
     let host = TestHost::on_disk(directory.path());
     let mut b = host.client("b").await;
     let state = b.subscribe(&chat).await["state"].clone();
-    let turn = &state["turns"][0];
-    assert_eq!((&turn["id"], &turn["state"], notices(turn)), (&json!("t1"), &json!("cancelled"), 1), "{turn}");
-    assert_eq!(state["queuedMessages"][0]["id"], json!("q1"));
+    assert_eq!((&state["activeTurn"]["id"], &state["turns"]), (&json!("t1"), &json!([])), "{state}");
+    assert_eq!((notices(&state["activeTurn"]), &state["queuedMessages"][0]["id"]), (0, &json!("q1")));
     let session = b.subscribe("ahp-session:/s").await["state"].clone();
-    assert_eq!(session["_meta"]["scrollback.pausedQueues"], json!([chat]));
+    assert_eq!(session["_meta"].get("scrollback.pausedQueues"), None, "nothing ended: nothing is paused");
     let mut back = Client::connect(host.address).await;
     let replay = back.reconnect("a", stopped_at, &[&chat]).await;
-    let kinds: Vec<&Value> = replay["actions"].as_array().unwrap().iter().map(|e| &e["action"]["type"]).collect();
-    assert_eq!(kinds, [&json!("chat/responsePart"), &json!("chat/turnCancelled")], "nothing ended it before: {replay}");
+    let events = replay["actions"].as_array().unwrap();
+    assert!(!events.iter().any(|e| is_ending(&e["action"])), "nothing ended it: {replay}");
 }
 
 /// Makes a chat's actor panic, and waits until it is gone: writing the panic down may take its time.

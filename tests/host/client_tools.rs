@@ -265,7 +265,7 @@ async fn a_result_that_a_person_is_to_look_at_reaches_the_agent_when_they_did() 
             AgentInput::ClientToolDone { result, .. } => Some(result.success),
             _ => None,
         };
-        agent.inputs().into_iter().filter_map(done).collect()
+        agent.told().into_iter().filter_map(done).collect()
     };
     for (id, approved) in [("one", true), ("two", false)] {
         agent

@@ -95,6 +95,10 @@ async fn links_lead_nobody_out_of_the_directories_and_into_no_circle() {
     symlink(&ground.outside, ground.inside.join("w/foo-out")).unwrap();
     symlink(ground.outside.join("secret"), ground.inside.join("w/foo-secret")).unwrap();
     symlink("../data", ground.inside.join("w/foo-data")).unwrap();
+    // What may be reached and is in no directory of the chat.
+    ground.put("elsewhere/bar", "x");
+    symlink("../elsewhere", ground.inside.join("w/foo-elsewhere")).unwrap();
+    symlink("../elsewhere/bar", ground.inside.join("w/foo-bar")).unwrap();
     symlink(".", ground.inside.join("w/foo-loop")).unwrap();
     symlink("foo", ground.inside.join("w/foo-link")).unwrap();
     symlink("none", ground.inside.join("w/foo-none")).unwrap();

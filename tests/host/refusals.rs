@@ -1,11 +1,15 @@
 //! Every action and every command is served, or refused in the documented way; a refusal moves nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use scrollback::actors::agent::{Agent, AgentExtras};
+use scrollback::actors::host::HostSettings;
+use scrollback::agents::built_in;
 use scrollback::projections::action::{CLIENT_TYPES, KNOWN_TYPES};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, TestHost, message, word};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, message, word};
 use crate::samples::{kind_of, of_clients, of_hosts};
 
 const ROOT: &str = "ahp-root://";
@@ -250,11 +254,9 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "sessionConfigCompletions authenticate createResourceWatch \
+    let later = "authenticate \
         createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
-        fetchAutomationRuns x-scrollback/compact x-scrollback/sendNow \
-        x-scrollback/stopBackgroundWork \
-        shutdown levitate";
+        fetchAutomationRuns shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;
         assert_eq!(refused, (-32601, "unknown-method".to_owned()), "{method}");
@@ -288,6 +290,11 @@ async fn every_error_names_its_code() {
         ("fetchTurns", json!({ "channel": nowhere }), -32008, "not-found"),
         ("fetchTurns", json!({ "channel": S }), -32008, "not-found"),
         ("fetchTurns", json!({ "channel": chat, "cursor": "x" }), -32602, "unknown-cursor"),
+        ("x-scrollback/sendNow", json!({ "channel": nowhere, "id": "m" }), -32008, "not-found"),
+        ("x-scrollback/sendNow", json!({ "channel": chat, "id": "m" }), -32008, "request-not-found"),
+        ("x-scrollback/compact", json!({ "channel": nowhere }), -32008, "not-found"),
+        ("x-scrollback/stopBackgroundWork", json!({ "channel": nowhere, "id": "w" }), -32008, "not-found"),
+        ("x-scrollback/stopBackgroundWork", json!({ "channel": chat, "id": "w" }), -32008, "request-not-found"),
         ("disposeChat", json!({ "channel": nowhere }), -32008, "not-found"),
         ("disposeChat", json!({ "channel": S }), -32008, "not-found"),
         ("disposeSession", json!({ "channel": "ahp-session:/none" }), -32001, "unknown-session"),
@@ -306,4 +313,121 @@ async fn every_error_names_its_code() {
     }
     let mut early = Client::connect(host.address).await;
     assert_eq!(early.refused("listSessions", json!({ "channel": ROOT })).await.0, -32600);
+}
+
+/// Where a chat stands when somebody wants something of the messages that wait in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Idle,
+    /// A turn runs, `q` is queued, and `s` is in the slot.
+    Runs,
+    /// The same in a host whose agent takes no steering, without `s`.
+    RunsDeaf,
+    /// The turn was stopped: `s` and `q` wait in a paused queue.
+    Paused,
+}
+
+fn waiting(kind: &str, id: &str, text: &str) -> Value {
+    json!({ "type": "chat/pendingMessageSet", "kind": kind, "id": id, "message": message(text) })
+}
+
+/// What is refused, where, and with which word.
+fn refused_while_waiting() -> Vec<(Value, Stands, &'static str)> {
+    use Stands::{Idle, Paused, Runs, RunsDeaf};
+    let start = |turn: &str, at: &str| json!({ "type": "chat/turnStarted", "turnId": turn, "startedAt": at, "message": message("x") });
+    let removed = |kind: &str, id: &str| json!({ "type": "chat/pendingMessageRemoved", "kind": kind, "id": id });
+    let order = |ids: &[&str]| json!({ "type": "chat/queuedMessagesReordered", "order": ids });
+    let cancel = |turn: &str| json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 0 });
+    let of_agent = |mut action: Value| {
+        let field = if action.get("draft").is_some() { "draft" } else { "message" };
+        action[field]["origin"]["kind"] = json!("agent");
+        action
+    };
+    let draft = |text: &str| json!({ "type": "chat/draftChanged", "draft": message(text) });
+    let now = "2026-11-30T12:00:00.000Z";
+    let (long, far) = ("x".repeat(65), "i".repeat(257));
+    vec![
+        (waiting("steering", "new", "x"), Idle, "no-active-turn"),
+        (waiting("steering", "new", "x"), Paused, "no-active-turn"),
+        (waiting("steering", "q", "x"), Paused, "no-active-turn"),
+        (waiting("steering", "new", "x"), RunsDeaf, "unsupported"),
+        (waiting("steering", "went", "x"), Runs, "request-not-found"),
+        (waiting("queued", "went", "x"), Idle, "request-not-found"),
+        (waiting("queued", "went", "x"), Runs, "request-not-found"),
+        (waiting("queued", "went", "x"), Paused, "request-not-found"),
+        (waiting("queued", "new", "x"), Paused, "limit-exceeded"),
+        (waiting("queued", "", "x"), Idle, "malformed"),
+        (waiting("queued", &far, "x"), Idle, "malformed"),
+        (waiting("later", "new", "x"), Runs, "malformed"),
+        (of_agent(waiting("queued", "new", "x")), Runs, "malformed"),
+        (of_agent(waiting("steering", "new", "x")), Runs, "malformed"),
+        (waiting("queued", "q", &long), Runs, "limit-exceeded"),
+        (waiting("steering", "s", &long), Runs, "limit-exceeded"),
+        (removed("queued", "went"), Runs, "request-not-found"),
+        (removed("queued", "s"), Runs, "request-not-found"),
+        (removed("steering", "q"), Runs, "request-not-found"),
+        (removed("steering", "s"), Paused, "request-not-found"),
+        (removed("queued", "never"), Idle, "request-not-found"),
+        (removed("later", "q"), Runs, "malformed"),
+        (order(&["q"]), Idle, "request-not-found"),
+        (json!({ "type": "chat/queuedMessagesReordered" }), Paused, "malformed"),
+        (draft(&long), Runs, "limit-exceeded"),
+        (of_agent(draft("x")), Idle, "malformed"),
+        (start("new", now), Runs, "turn-in-progress"),
+        (start("done", now), Idle, "duplicate-turn"),
+        (start("done", now), Runs, "duplicate-turn"),
+        (start("new", "yesterday"), Paused, "malformed"),
+        (start("", now), Paused, "malformed"),
+        (of_agent(start("new", now)), Paused, "malformed"),
+        (cancel("new"), Runs, "no-active-turn"),
+        (cancel("done"), Paused, "no-active-turn"),
+        (cancel("done"), Idle, "no-active-turn"),
+    ]
+}
+
+async fn standing(stands: Stands) -> (TestHost, Client, String) {
+    let mut agents: Vec<Arc<dyn Agent>> = vec![built_in()];
+    if stands == Stands::RunsDeaf {
+        agents = vec![Arc::new(RecordingAgent::new().with_extras(AgentExtras::default()))];
+    }
+    let settings = HostSettings { max_message_text: 64, max_queued_messages: 2, ..HostSettings::default() };
+    let host = TestHost::with(Options { agents, settings, ..Options::default() });
+    let (mut client, chat) = open(&host, "c").await;
+    let deaf = stands == Stands::RunsDeaf;
+    if !deaf {
+        client.queue(&chat, "went", "x").await;
+        client.until_type("chat/turnComplete").await;
+        client.run(&chat, "done", "x").await;
+    }
+    if stands != Stands::Idle {
+        client.say(&chat, "t", "/question sure?").await;
+        client.until_type(if deaf { "chat/turnStarted" } else { "chat/inputRequested" }).await;
+        client.accepted(&chat, waiting("queued", "q", "x")).await;
+    }
+    if matches!(stands, Stands::Runs | Stands::Paused) {
+        client.accepted(&chat, waiting("steering", "s", "x")).await;
+    }
+    if stands == Stands::Paused {
+        client.cancel(&chat, "t").await;
+        client.until_ended("t").await;
+    }
+    client.drain().await;
+    (host, client, chat)
+}
+
+#[tokio::test]
+async fn what_is_refused_of_waiting_messages_leaves_the_log_and_the_state_as_they_are() {
+    for stands in [Stands::Idle, Stands::Runs, Stands::RunsDeaf, Stands::Paused] {
+        let (host, mut client, chat) = standing(stands).await;
+        let state = client.subscribe(&chat).await["state"].clone();
+        let before = host.log();
+        for (action, at, code) in refused_while_waiting().into_iter().filter(|(_, at, _)| *at == stands) {
+            let envelope = client.act(&chat, action.clone()).await;
+            assert_eq!(word(&envelope), code, "{at:?} {action}");
+            assert_eq!(envelope["action"], action);
+        }
+        assert_eq!(host.log(), before, "{stands:?}");
+        assert_eq!(client.subscribe(&chat).await["state"], state, "{stands:?}");
+        assert!(client.drain().await.is_empty());
+    }
 }

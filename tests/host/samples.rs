@@ -38,7 +38,7 @@ pub fn of_clients() -> Vec<(Value, &'static str)> {
         (json!({ "type": "session/mcpServerBackgroundRequested", "id": "x" }), "unsupported"),
         (json!({ "type": "session/defaultChatChanged", "defaultChat": "ahp-chat:/none" }), "malformed"),
         (json!({ "type": "chat/turnCancelled", "turnId": "t", "duration": 0 }), "no-active-turn"),
-        (json!({ "type": "chat/turnResume", "turnId": "t" }), "unsupported"),
+        (json!({ "type": "chat/turnResume", "turnId": "t" }), "unknown-turn"),
         (json!({ "type": "chat/truncated", "turnId": "t" }), "unknown-turn"),
         (json!({ "type": "chat/truncated" }), "unsupported"),
         (call("chat/toolCallConfirmed"), "request-not-found"),

@@ -267,11 +267,12 @@ async fn what_is_set_at_creation_is_never_changed_also_not_by_leaving_it_out() {
     for config in [json!({ "colour": 1 }), json!({ "mode": "sideways" }), json!({ "verbosity": "high" })] {
         assert_eq!(client.rejected("ahp-session:/s", change(config, false)).await, "malformed");
     }
-    let whole = change(json!({ "greeting": "hi ", "mode": "auto" }), true);
+    let whole = change(json!({ "greeting": "hi ", "mode": "auto", "language": "" }), true);
     client.subscribe("ahp-session:/s").await;
     client.accepted("ahp-session:/s", whole).await;
     let values = client.subscribe("ahp-session:/s").await["state"]["config"]["values"].clone();
-    assert_eq!(values, json!({ "greeting": "hi ", "mode": "auto" }));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(values, json!({ "greeting": "hi ", "mode": "auto", "language": "", "version": version }));
 }
 
 #[tokio::test]

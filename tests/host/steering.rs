@@ -311,7 +311,12 @@ async fn what_an_agent_was_handed_and_did_not_take_is_kept_when_the_turn_ends() 
         match ends {
             "complete" => agent.emits(AgentEvent::Ended { turn_id: "t".into(), ending: Ending::Complete }).await,
             "gone" => agent.emits(AgentEvent::Gone { problem: "gone".into() }).await,
-            _ => drop(client.cancel(&chat, "t").await),
+            _ => {
+                // Behind what the agent said: else the stop may come first.
+                agent.says("t", "heard").await;
+                client.until_type("chat/responsePart").await;
+                client.cancel(&chat, "t").await;
+            }
         }
         client.until_ended("t").await;
         let state = state(&mut client, &chat).await;

@@ -166,3 +166,110 @@ async fn a_snapshot_over_the_limit_comes_as_the_newest_turns_that_fit() {
     let page = page(&mut client, &chat, &state["turnsNextCursor"]).await;
     assert_eq!(numbers(&page["action"]["turns"]).last(), Some(&(ALL - shown.len())));
 }
+
+/// A chat of `count` turns beside others.
+async fn filled(client: &mut Client, chat: &str, count: usize) {
+    for number in 1..=count {
+        client.run(chat, &format!("t{number}"), "/say x").await;
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_belongs_to_the_chat_that_gave_it_out() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let one = client.create_session(S).await;
+    client.create_chat(S, "ahp-chat:/two").await;
+    for chat in [one.as_str(), "ahp-chat:/two"] {
+        client.subscribe(chat).await;
+        filled(&mut client, chat, 8).await;
+    }
+    let own = view(&mut client, &one, 3).await["turnsNextCursor"].clone();
+    let other = view(&mut client, "ahp-chat:/two", 3).await["turnsNextCursor"].clone();
+    assert_ne!(own, other);
+    client.drain().await;
+    let text = own.as_str().unwrap();
+    let forged = [
+        other.as_str().unwrap().to_owned(),
+        text.replacen("before:", "before:+", 1),
+        text.replacen("before:", "before:0", 1),
+        text.replacen("before:6", "before:9999999999999999999999", 1),
+        text.replacen("before:6", "before:99", 1),
+        text.to_uppercase(),
+        format!("{text} "),
+        format!("{text}:"),
+        "x".repeat(3_000),
+    ];
+    for cursor in forged {
+        let refused = client.refused("fetchTurns", json!({ "channel": one, "cursor": cursor })).await;
+        assert_eq!(refused.0, -32602, "{cursor}");
+    }
+    assert_eq!(envelopes(&client.drain().await), [] as [Value; 0]);
+    let page = page(&mut client, &one, &own).await;
+    assert_eq!(numbers(&page["action"]["turns"]), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_page_without_a_cursor_goes_on_from_the_callers_own_window_and_is_empty_at_the_end() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    client.subscribe(&chat).await;
+    filled(&mut client, &chat, 60).await;
+    view(&mut client, &chat, 4).await;
+    for wanted in [(7..=56).collect::<Vec<_>>(), (1..=6).collect(), Vec::new()] {
+        let page = page(&mut client, &chat, &Value::Null).await;
+        assert_eq!(numbers(&page["action"]["turns"]), wanted);
+    }
+    // The same cursor again shows nobody anything twice.
+    let state = view(&mut client, &chat, 4).await;
+    page(&mut client, &chat, &state["turnsNextCursor"]).await;
+    let again = page(&mut client, &chat, &state["turnsNextCursor"]).await;
+    assert_eq!(again["action"]["turns"], json!([]));
+}
+
+#[tokio::test]
+async fn pages_of_several_clients_at_once_leave_nobody_with_a_hole() {
+    let host = TestHost::in_memory();
+    let mut first = host.client("first").await;
+    let chat = first.create_session(S).await;
+    first.subscribe(&chat).await;
+    filled(&mut first, &chat, 70).await;
+    let mut clients = [first, host.client("second").await, host.client("third").await];
+    let mut folds: Vec<ChatState> = Vec::new();
+    for (client, turns) in clients.iter_mut().zip([33, 9, 2]) {
+        folds.push(serde_json::from_value(view(client, &chat, turns).await).unwrap());
+        client.drain().await;
+    }
+    // All ask at once, each with its own cursor, until all have everything.
+    for _ in 0..3 {
+        for (client, fold) in clients.iter_mut().zip(&folds) {
+            let params = json!({ "channel": chat, "cursor": fold.turns_next_cursor });
+            client.ask("fetchTurns", params).await.unwrap();
+        }
+        for (client, fold) in clients.iter_mut().zip(&mut folds) {
+            for envelope in envelopes(&client.drain().await) {
+                apply_action_to_chat(fold, &serde_json::from_value(envelope["action"].clone()).unwrap());
+            }
+            let ids: Vec<String> = fold.turns.iter().map(|turn| turn.id.clone()).collect();
+            let whole: Vec<String> = (71 - ids.len()..=70).map(|number| format!("t{number}")).collect();
+            assert_eq!(ids, whole, "a hole");
+        }
+    }
+    assert!(folds.iter().all(|fold| fold.turns.len() == 70 && fold.turns_next_cursor.is_none()));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_no_turn_fits_into_has_none_and_a_cursor_that_brings_them() {
+    let settings = HostSettings { max_snapshot: 12_000, ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..Options::default() });
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t1", "/say small").await;
+    client.run(&chat, "t2", &format!("/say {}", "long ".repeat(2_000))).await;
+    let state = client.subscribe(&chat).await["state"].clone();
+    assert_eq!(state["turns"], json!([]));
+    let first = page(&mut client, &chat, &state["turnsNextCursor"]).await;
+    assert_eq!(numbers(&first["action"]["turns"]), [1, 2]);
+}

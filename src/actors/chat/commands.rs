@@ -12,6 +12,9 @@ use crate::actors::core::By;
 use crate::actors::session::{answer, refuse};
 
 mod clear;
+mod compact;
+mod send_now;
+mod stop_background_work;
 
 /// What becomes of a command that is not refused.
 pub(super) struct Accepted {
@@ -39,6 +42,9 @@ impl ChatActor {
                 Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
             } else {
                 match command {
+                    ChatCommand::SendNow { id } => send_now::decide(&core, &cell, &id, at),
+                    ChatCommand::Compact => compact::decide(&core, &cell, at),
+                    ChatCommand::StopBackgroundWork { id } => stop_background_work::decide(&cell, &id),
                     ChatCommand::Clear { force } => clear::decide(&core, &cell, force, at),
                 }
             }
@@ -51,7 +57,9 @@ impl ChatActor {
                     self.close_part();
                 }
                 let by = By { principal: std::sync::Arc::clone(&caller.principal), at, client: None };
-                if !entries.is_empty() {
+                if entries.is_empty() {
+                    self.act_once_durable(effects, ctx);
+                } else {
                     self.record(by, entries, effects, ctx);
                 }
                 answer(&self.core.borrow(), Ok(result), reply);

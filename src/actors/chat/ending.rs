@@ -1,6 +1,6 @@
 //! How turns end. What follows is for the law of what waits: the queue goes on or pauses.
 
-use actix::{AsyncContext, Context};
+use actix::Context;
 use ahp_types::actions::{
     ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatErrorAction, ChatResponsePartAction,
     ChatTurnCancelledAction, ChatTurnCompleteAction, StateAction,
@@ -12,7 +12,6 @@ use super::decide::Entry;
 use super::queue::{End, Input};
 use super::waiting::{self, Following};
 use crate::actors::core::{ChatCell, SessionCore};
-use crate::actors::session::RETRY;
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
 
@@ -113,35 +112,5 @@ impl ChatActor {
         let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
         let by = self.by_host();
         self.record(by, entries, Vec::new(), ctx);
-    }
-
-    /// A turn is running and nobody works on it: a crash interrupted it. It gets its ending, and says why.
-    /// While the disk takes nothing it waits, so that the chat can be read meanwhile.
-    pub(super) fn recover(&mut self, ctx: &mut Context<Self>) {
-        self.end_background_work(ctx);
-        let turn = self.cell.borrow().fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
-        let Some(turn_id) = turn else { return };
-        if self.shared.store.accepts_appends().is_err() {
-            ctx.run_later(RETRY, move |actor, ctx| {
-                let runs = actor.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
-                if runs && actor.handed.is_none() {
-                    actor.recover(ctx);
-                }
-            });
-            return;
-        }
-        let text = "The host was interrupted while this turn ran. It was not taken up again.";
-        let notice = vec![Entry::Host(notice(&turn_id, text))];
-        let by = self.by_host();
-        let (entries, effects) = {
-            let (core, cell) = (self.core.borrow(), self.cell.borrow());
-            let Some(action) = cancelled(&cell.fold, by.at) else { return };
-            let (after, effects) = after(&core, &cell, false, by.at);
-            let mut entries = notice;
-            entries.push(Entry::Host(action));
-            entries.extend(after);
-            (entries, effects)
-        };
-        self.record(by, entries, effects, ctx);
     }
 }

@@ -3,22 +3,28 @@
 //!
 //! decide, append, apply, publish, act: a decision is pure and synchronous; its events are applied and queued in the same
 //! handler; what the agent is told waits until they are durable. A chat with a running turn and no process (after a crash
-//! of the host, of the actor or of a commit) ends that turn as it wakes: none stays open.
+//! of the host, of the actor or of a commit) takes that turn up as it wakes, or ends it: none stays open.
 
+mod background;
 mod client_tools;
 mod commands;
+mod compaction;
 pub mod conversation;
 pub mod decide;
 mod ending;
+pub mod limits;
 mod message;
 pub mod pages;
 mod process;
 mod prompt;
 pub mod queue;
 pub mod said;
+mod taken_up;
 mod text;
+mod unanswered;
 mod visuals;
 pub mod waiting;
+mod workers;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,9 +40,11 @@ use super::agent::{AgentEvent, AgentInput};
 use super::attaching::Attached;
 use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
-use super::core::{By, ChatCell, ClientAction, Recording, SessionCore};
+use super::core::{By, ChatCell, ClientAction, Ends, Recording, SessionCore};
 use super::rejection::{Code, Rejection};
-use super::session::{SessionMessage, Subscriber, echo, hand_snapshot, no_such_chat, not_there, refuse, reject};
+use super::session::{
+    SessionMessage, Subscriber, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refuse, reject,
+};
 use super::shared::Shared;
 use super::visuals::VisualCommand;
 use super::writer::{Lost, Place};
@@ -49,11 +57,13 @@ pub use client_tools::abandoned;
 pub use decide::{Effect, Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
 pub use message::parse_message;
+pub use text::PendingText;
 pub use waiting::list_paused;
+pub use workers::Workers;
 
 use decide::{Verdict, View};
 use process::Process;
-use text::PendingText;
+use workers::Employer;
 
 /// What a chat is told.
 #[derive(Message)]
@@ -116,10 +126,24 @@ pub enum ChatMessage {
         process: u64,
         event: Box<AgentEvent>,
     },
+    /// Something for a worker that this chat's process with this number speaks for.
+    ForWorker {
+        process: u64,
+        worker: String,
+        input: Box<AgentInput>,
+    },
+    /// The process that spoke for this worker is gone, and says why.
+    Dismissed {
+        problem: Arc<str>,
+    },
     /// The session's configuration values, which are durable.
     Configured {
         config: JsonObject,
     },
+    /// The time of a resume that is owed to the chat has come.
+    ResumeDue,
+    /// The resume that is owed to the chat is turned off.
+    Lapse,
     /// The chat goes to sleep, or the host stops.
     Stop,
     /// The chat is gone, or its folds are not what the log says: end at once and write nothing.
@@ -140,6 +164,8 @@ impl ChatMessage {
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Command { .. }
                 | ChatMessage::Begin { .. }
+                | ChatMessage::ResumeDue
+                | ChatMessage::Lapse
         )
     }
 }
@@ -150,10 +176,11 @@ pub struct ChatActor {
     cell: Rc<RefCell<ChatCell>>,
     shared: Arc<Shared>,
     process: Option<Process>,
+    /// Of a worker: whose process speaks for it.
+    employer: Option<Employer>,
     processes_started: u64,
     /// The turn that the process was prompted with.
     handed: Option<String>,
-    pending: Option<PendingText>,
     /// The text part that more text of its kind goes into.
     open_part: Option<(text::TextKind, String)>,
     flush: Option<SpawnHandle>,
@@ -172,9 +199,9 @@ impl ChatActor {
             cell,
             shared,
             process: None,
+            employer: None,
             processes_started: 0,
             handed: None,
-            pending: None,
             open_part: None,
             flush: None,
             in_flight: process::InFlight::new(limit),
@@ -194,17 +221,11 @@ impl ChatActor {
     /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
     fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         let address = ctx.address();
-        let flushed = self.pending.take().map(|text| (text, self.by_agent().principal));
         let mut core = self.core.borrow_mut();
         let mut cell = self.cell.borrow_mut();
         cell.touch();
         let mut recording = core.record(by);
-        if let Some((text, agent)) = flushed {
-            // Whoever makes it go out now, the agent said it.
-            let other = recording.caused_by(agent);
-            text.record(&mut recording, &mut cell);
-            recording.caused_by(other);
-        }
+        recording.flush_text(&mut cell);
         let more = !entries.is_empty();
         for entry in entries {
             apply(&mut recording, &mut cell, entry);
@@ -261,6 +282,13 @@ impl ChatActor {
         match verdict {
             Ok(Verdict::Nothing(sent)) => {
                 echo(&self.core.borrow().lane, ClientAction { sent, ..client });
+            }
+            Ok(Verdict::Noted { fact, sent }) => {
+                let echoed = ClientAction { sent, ..client.clone() };
+                let principal = Arc::clone(&client.caller.principal);
+                let by = By { principal, at: self.shared.clock.now(), client: Some(client) };
+                self.record(by, vec![Entry::ClientFact(fact)], Vec::new(), ctx);
+                echo_recorded(&self.core.borrow().lane, echoed);
             }
             Err(rejection) => reject(&self.core.borrow().lane, client, rejection),
             Ok(Verdict::Record { entries, effects, ends_turn }) => {
@@ -339,12 +367,15 @@ impl ChatActor {
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
-        if self.pending.is_some() {
-            let by = self.by_agent();
-            self.record(by, Vec::new(), Vec::new(), ctx);
-        }
+        self.flush_text(ctx);
         self.write_checkpoint();
         self.end_process();
+        ctx.stop();
+    }
+
+    fn abandon(&mut self, ctx: &mut Context<Self>) {
+        self.end_process();
+        self.cell.borrow_mut().pending = None;
         ctx.stop();
     }
 }
@@ -363,6 +394,7 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.mirror(cell, false);
             waiting::list_paused(recording, &cell.channel, Some(cell.id), paused);
         }
+        Entry::ClientFact(fact) => recording.client_fact(cell, &fact),
         Entry::Fact(fact) => {
             if matches!(fact, Fact::SteeringHanded { .. }) {
                 cell.takes_steering = None;
@@ -370,6 +402,9 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
             recording.chat_fact(cell, &fact);
         }
         Entry::SessionFact(fact) => recording.session_fact(&fact),
+        Entry::EndBackground => recording.end_workers(cell, Ends::Background),
+        Entry::EndWorkers => recording.end_workers(cell, Ends::All),
+        Entry::EndWorker(worker) => recording.end_workers(cell, Ends::One(&worker)),
         Entry::Published(published) => super::visuals::publish(recording, cell, *published),
         Entry::CanvasesClosed(gone) => super::visuals::close(recording, cell, &gone),
     }
@@ -380,7 +415,8 @@ impl Actor for ChatActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
-        if !self.cell.borrow().is_gone {
+        self.cell.borrow_mut().actor = Some(ctx.address());
+        if !self.cell.borrow().is_gone && self.employer.is_none() {
             self.recover(ctx);
         }
     }
@@ -435,14 +471,16 @@ impl Handler<ChatMessage> for ChatActor {
                 self.cell.borrow_mut().durable(ended, used);
             }
             ChatMessage::Act(effects) => self.act(effects, ctx),
+            // A stop freezes the turn: what its agent says meanwhile (that it ends, too) is not the turn's any more.
+            ChatMessage::Agent { .. } if self.shared.is_stopping() => {}
             ChatMessage::Agent { process, event } => self.said(process, *event, ctx),
+            ChatMessage::ForWorker { process, worker, input } => self.tell_worker(process, worker, *input),
+            ChatMessage::Dismissed { problem } => self.dismissed(&problem, ctx),
             ChatMessage::Configured { config } => self.configured(config),
+            ChatMessage::ResumeDue => self.resume_due(ctx),
+            ChatMessage::Lapse => self.lapse(ctx),
             ChatMessage::Stop => self.stop(ctx),
-            ChatMessage::Abandon => {
-                self.end_process();
-                self.pending = None;
-                ctx.stop();
-            }
+            ChatMessage::Abandon => self.abandon(ctx),
             #[allow(clippy::panic)]
             ChatMessage::Panic => panic!("a chat's actor was asked to panic"),
         }
@@ -462,11 +500,7 @@ impl ChatActor {
                 let refusal = no_such_chat(&self.cell.borrow().channel);
                 refuse(&self.core.borrow(), refusal, reply);
             }
-            ChatMessage::Stop | ChatMessage::Abandon => {
-                self.end_process();
-                self.pending = None;
-                ctx.stop();
-            }
+            ChatMessage::Stop | ChatMessage::Abandon => self.abandon(ctx),
             // An action for a channel that is not there is ignored.
             _ => {}
         }

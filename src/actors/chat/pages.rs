@@ -103,9 +103,15 @@ impl ChatActor {
 fn range(shared: &Shared, cell: &ChatCell, cursor: Option<&str>, window: Option<Window>) -> Result<Range, Refusal> {
     let all = cell.fold.ordinal();
     let before = match cursor {
-        Some(text) => turns::parse_cursor(text).filter(|before| *before <= all + 1).ok_or_else(|| {
-            Refusal::new(RefusalKind::InvalidParams, "unknown-cursor", format!("cursor: {text:?} is not of this chat"))
-        })?,
+        Some(text) => turns::parse_cursor(&cell.fold.state.resource, text)
+            .filter(|before| *before <= all + 1)
+            .ok_or_else(|| {
+                Refusal::new(
+                    RefusalKind::InvalidParams,
+                    "unknown-cursor",
+                    format!("cursor: {text:?} is not of this chat"),
+                )
+            })?,
         None => window.map_or(1, |window| window.oldest),
     };
     let head = cell.fold.head();
@@ -129,7 +135,7 @@ pub fn for_subscription(
     let value: Value = serde_json::from_str(envelope.json()).ok()?;
     let range: Range = serde_json::from_value(value.get("action")?.get("range")?.clone()).ok()?;
     let (turns, window) = widened(store, envelope.channel_id, range, subscription.window);
-    let action = action_json(&turns, window);
+    let action = action_json(envelope.channel.as_str(), &turns, window);
     let frame = envelope::echo_like(subscription.alias.as_str(), envelope.seq, &action);
     Some((frame, window))
 }
@@ -184,11 +190,11 @@ fn between(
     Ok(turns::branch(last, limit, read)?.0)
 }
 
-fn action_json(turns: &[StoredTurn], window: Option<Window>) -> String {
+fn action_json(chat: &str, turns: &[StoredTurn], window: Option<Window>) -> String {
     let mut text = String::from(r#"{"type":"chat/turnsLoaded","turns":"#);
     turns::push_list(&mut text, turns);
     if let Some(window) = window {
-        text.push_str(&format!(r#","turnsNextCursor":{}"#, Value::from(turns::cursor(window.oldest))));
+        text.push_str(&format!(r#","turnsNextCursor":{}"#, Value::from(turns::cursor(chat, window.oldest))));
     }
     text.push('}');
     text
@@ -197,16 +203,16 @@ fn action_json(turns: &[StoredTurn], window: Option<Window>) -> String {
 /// The AHP envelope of a stored event under `name`; of a page, which the log keeps as a range, with its turns: for those who
 /// read the log rather than a window of a chat.
 pub fn envelope(store: &dyn Store, record: &Record, name: &str) -> String {
-    let whole = Range::of(&record.action).map(|range| whole_page(store, record.channel_id, range));
+    let whole = Range::of(&record.action).map(|range| whole_page(store, record, range));
     let action = whole.as_ref().map_or(record.action.as_ref(), String::as_bytes);
     envelope::envelope_json(name, record.seq, record.origin.as_ref(), action)
 }
 
-fn whole_page(store: &dyn Store, chat: ChannelId, range: Range) -> String {
+fn whole_page(store: &dyn Store, record: &Record, range: Range) -> String {
     let turns = match range.newest < range.oldest {
         true => Vec::new(),
-        false => between(store, chat, range.head, range.oldest, range.newest).unwrap_or_default(),
+        false => between(store, record.channel_id, range.head, range.oldest, range.newest).unwrap_or_default(),
     };
     let window = (range.oldest > 1).then_some(Window { oldest: range.oldest });
-    action_json(&turns, window)
+    action_json(record.channel.as_str(), &turns, window)
 }

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
-use super::{ChatActor, ChatMessage};
+use super::{ChatActor, ChatMessage, Workers, compaction};
 use crate::actors::agent::{
     AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
 };
@@ -26,6 +26,8 @@ pub struct Process {
     /// What it was started in.
     directories: Vec<String>,
     handle: Box<dyn AgentProcess>,
+    /// The workers that it speaks for.
+    pub workers: Workers,
 }
 
 /// The bytes of a chat that wait for the disk. Beyond the limit its agent is not read.
@@ -74,13 +76,43 @@ impl InFlight {
 }
 
 /// Reads a process's events and gives them to its chat, one after the other.
-async fn pump(mut events: mpsc::Receiver<AgentEvent>, chat: Addr<ChatActor>, process: u64, in_flight: InFlight) {
+///
+/// What a worker says goes to the worker's chat in the same way, and counts as the process's: so order is kept among all of
+/// them, and one that is behind holds up the process.
+async fn pump(
+    mut events: mpsc::Receiver<AgentEvent>,
+    chat: Addr<ChatActor>,
+    workers: Workers,
+    process: u64,
+    in_flight: InFlight,
+) {
     while let Some(event) = events.recv().await {
-        if chat.send(ChatMessage::Agent { process, event: Box::new(event) }).await.is_err() {
-            return;
+        let (worker, event) = unwrapped(event);
+        let message = ChatMessage::Agent { process, event: Box::new(event) };
+        match worker {
+            None => {
+                if chat.send(message).await.is_err() {
+                    return;
+                }
+            }
+            Some(worker) => match workers.get(&worker) {
+                // A chat of a worker that fell asleep has nothing more to hear.
+                Some(worker) => drop(worker.send(message).await),
+                None => tracing::debug!(worker, "an agent speaks for a worker that is not there"),
+            },
         }
         in_flight.wait().await;
     }
+}
+
+/// An event and the worker that says it: the innermost one that is named.
+fn unwrapped(mut event: AgentEvent) -> (Option<String>, AgentEvent) {
+    let mut named = None;
+    while let AgentEvent::OfWorker { worker, event: inner } = event {
+        named = Some(worker);
+        event = *inner;
+    }
+    (named, event)
 }
 
 /// The directories that a chat works in: its own, or all of its session's.
@@ -107,6 +139,7 @@ impl ChatActor {
             Effect::ClientToolDone { tool_call_id, result } => {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
+            Effect::Tell(input) => self.tell(*input),
         }
     }
 
@@ -115,12 +148,12 @@ impl ChatActor {
         if self.shared.is_stopping() {
             return;
         }
-        let message = {
+        let handed = {
             let cell = self.cell.borrow();
             let active = cell.fold.state.active_turn.as_ref().filter(|turn| turn.id == turn_id);
-            active.map(|turn| turn.message.clone())
+            active.map(|turn| (turn.message.clone(), cell.fold.attempts.taken_up))
         };
-        let Some(message) = message else { return };
+        let Some((message, attempt)) = handed else { return };
         self.leave_old_directories(ctx);
         if self.process.is_none() && !self.start_process(ctx) {
             let text = "the agent of this session is not configured on this host";
@@ -135,7 +168,8 @@ impl ChatActor {
         // What a side chat is told of the other one stands first.
         let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
         let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
-        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt: 0 };
+        let kind = compaction::kind(&message);
+        let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt, kind };
         self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
     }
 
@@ -195,20 +229,25 @@ impl ChatActor {
                 is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
             }),
             memory: core.fold.memory.clone(),
+            clock: self.shared.clock.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);
         self.processes_started += 1;
         let number = self.processes_started;
         let handle = agent.start(start, sink);
-        self.process = Some(Process { number, directories, handle });
+        let workers = Workers::default();
+        self.process = Some(Process { number, directories, handle, workers: workers.clone() });
         self.shared.processes.fetch_add(1, Ordering::Relaxed);
-        actix_rt::spawn(pump(events, ctx.address(), number, self.in_flight.clone()));
+        actix_rt::spawn(pump(events, ctx.address(), workers, number, self.in_flight.clone()));
         true
     }
 
+    /// Tells the process something; a worker's chat tells it through the chat that has one.
     pub(super) fn tell(&mut self, input: AgentInput) {
-        if let Some(process) = &mut self.process {
-            process.handle.send(input);
+        match (&mut self.process, &self.employer) {
+            (Some(process), _) => process.handle.send(input),
+            (None, Some(employer)) => employer.tell(input),
+            (None, None) => {}
         }
     }
 
@@ -217,11 +256,17 @@ impl ChatActor {
         self.tell(AgentInput::Configured { config });
     }
 
-    /// Ends the process, without waiting for it.
+    /// Ends the process, without waiting for it. Its workers end with it, unless the host stops: that freezes them.
     pub(super) fn end_process(&mut self) {
+        self.end_process_since("the agent's process has ended");
+    }
+
+    /// The same, and says to its workers what is wrong.
+    pub(super) fn end_process_since(&mut self, problem: &str) {
         if let Some(mut process) = self.process.take() {
             process.handle.send(AgentInput::Close);
             self.shared.processes.fetch_sub(1, Ordering::Relaxed);
+            process.workers.dismiss(problem, self.shared.is_stopping());
         }
         if let Ok(mut cell) = self.cell.try_borrow_mut() {
             cell.takes_steering = None;

@@ -30,13 +30,22 @@ impl ChatActor {
         });
     }
 
-    /// Hands a message to the process, unless its turn is over by now.
-    pub(super) fn hand_over(&mut self, input: AgentInput) {
+    /// Hands a message to the process, unless its turn, or this attempt at it, is over by now. What is taken up is told so.
+    pub(super) fn hand_over(&mut self, mut input: AgentInput) {
         let (AgentInput::Prompt(Prompt { turn_id, .. }) | AgentInput::Steer { turn_id, .. }) = &input else { return };
         let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == *turn_id);
-        if runs && self.handed.as_ref() == Some(turn_id) {
-            self.tell(input);
+        if !runs || self.handed.as_ref() != Some(turn_id) {
+            return;
         }
+        if let AgentInput::Prompt(Prompt { attempt, blocks, .. }) = &mut input {
+            if *attempt != self.cell.borrow().fold.attempts.taken_up {
+                return;
+            }
+            if *attempt > 0 {
+                blocks.push(PromptBlock::Text { text: self.shared.settings.resume_words.clone() });
+            }
+        }
+        self.tell(input);
     }
 
     /// What may go to the agent inline.

@@ -4,14 +4,14 @@
 
 use actix::Context;
 use ahp_types::actions::{
-    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatBackgroundWorkSetAction, ChatInputRequestedAction,
-    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallContentChangedAction, ChatToolCallReadyAction,
-    ChatToolCallStartAction, ChatUsageAction, StateAction,
+    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, ChatInputRequestedAction, ChatToolCallConfirmedAction,
+    ChatToolCallReadyAction, ChatToolCallStartAction, ChatUsageAction, StateAction,
 };
 use ahp_types::state::{ResponsePart, ToolCallCancellationReason, ToolCallConfirmationReason, ToolInput};
 
 use super::client_tools::ClientCall;
 use super::decide::Entry;
+use super::limits::Limit;
 use super::queue::Input;
 use super::text::TextKind;
 use super::{ChatActor, ending, waiting};
@@ -22,11 +22,10 @@ use crate::projections::fact::Fact;
 impl ChatActor {
     /// Takes an event of the process with this number.
     pub(super) fn said(&mut self, process: u64, event: AgentEvent, ctx: &mut Context<Self>) {
-        if self.process.as_ref().is_none_or(|current| current.number != process) {
-            return;
-        }
+        let Some(mut event) = self.heard(process, event) else { return };
         self.cell.borrow_mut().touch();
-        if let Some(turn_id) = turn_of(&event) {
+        if let Some(turn_id) = event.turn_mut() {
+            let turn_id = turn_id.as_str();
             let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
             if !runs || self.handed.as_deref() != Some(turn_id) {
                 return;
@@ -40,6 +39,9 @@ impl ChatActor {
                 self.call_client(ClientCall { turn_id, tool_call_id, tool_name, input }, ctx);
             }
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
+            AgentEvent::WorkerStarted { turn_id, tool_call_id, worker } => {
+                self.spawn_worker(turn_id, tool_call_id, worker, ctx);
+            }
             AgentEvent::Visual { request_id, visual, .. } => self.agent_publishes(request_id, *visual, ctx),
             AgentEvent::TakesSteering { turn_id } => {
                 self.cell.borrow_mut().takes_steering = Some(turn_id);
@@ -71,6 +73,7 @@ impl ChatActor {
                 | AgentEvent::ToolAsked { .. }
                 | AgentEvent::Asked { .. }
                 | AgentEvent::Notice { .. }
+                | AgentEvent::Compacted { .. }
         );
         if adds_part {
             if self.too_many_parts(ctx) {
@@ -92,6 +95,11 @@ impl ChatActor {
             AgentEvent::Conversation { id } => vec![Entry::Fact(Fact::Conversation { id })],
             AgentEvent::RewindPoint { turn_id, point } => vec![Entry::Fact(Fact::RewindPoint { turn_id, point })],
             AgentEvent::Remember { key, value } => vec![Entry::SessionFact(Fact::Remembered { key, value })],
+            AgentEvent::ToolContent { turn_id, tool_call_id, content } => {
+                self.tool_content(turn_id, tool_call_id, content)
+            }
+            AgentEvent::ToolDone { turn_id, tool_call_id, result } => self.tool_done(turn_id, tool_call_id, result),
+            AgentEvent::BackgroundWork { work } => vec![self.background_work(work)],
             other => action_of(other).map(Entry::Host).into_iter().collect(),
         }
     }
@@ -130,7 +138,7 @@ impl ChatActor {
         entries
     }
 
-    fn has_call(&self, id: &str) -> bool {
+    pub(super) fn has_call(&self, id: &str) -> bool {
         let cell = self.cell.borrow();
         let parts = cell.fold.state.active_turn.iter().flat_map(|turn| &turn.response_parts);
         parts.into_iter().any(|part| match part {
@@ -143,6 +151,9 @@ impl ChatActor {
         match how {
             Ending::Complete => self.end_turn(ending::completed, true, Vec::new(), ctx),
             Ending::Cancelled => self.end_turn(ending::cancelled, false, Vec::new(), ctx),
+            Ending::Limited { kind, message, resets_at } => {
+                self.end_limited(&Limit { kind, message, resets_at }, ctx);
+            }
             Ending::Failed { error_type, message, resumable } => self.end_turn(
                 |chat, at| ending::failed(chat, at, &error_type, &message, resumable),
                 false,
@@ -153,8 +164,11 @@ impl ChatActor {
     }
 
     fn gone(&mut self, problem: &str, ctx: &mut Context<Self>) {
+        if self.employer.is_some() {
+            return self.dismissed(problem, ctx);
+        }
         let was_handed = self.handed.is_some();
-        self.end_process();
+        self.end_process_since(problem);
         self.end_background_work(ctx);
         if was_handed {
             self.end_turn(|chat, at| ending::failed(chat, at, "agent-gone", problem, true), false, Vec::new(), ctx);
@@ -177,34 +191,6 @@ impl ChatActor {
         self.end_turn(|chat, at| ending::failed(chat, at, "limit-exceeded", &text, false), false, Vec::new(), ctx);
         self.act_once_durable(vec![super::decide::Effect::Cancel { turn_id }], ctx);
         true
-    }
-}
-
-fn turn_of(event: &AgentEvent) -> Option<&str> {
-    match event {
-        AgentEvent::Text { turn_id, .. }
-        | AgentEvent::Reasoning { turn_id, .. }
-        | AgentEvent::ToolStarted { turn_id, .. }
-        | AgentEvent::ToolRunning { turn_id, .. }
-        | AgentEvent::ToolAsked { turn_id, .. }
-        | AgentEvent::ToolAskSettled { turn_id, .. }
-        | AgentEvent::ToolContent { turn_id, .. }
-        | AgentEvent::ClientTool { turn_id, .. }
-        | AgentEvent::ToolDone { turn_id, .. }
-        | AgentEvent::Asked { turn_id, .. }
-        | AgentEvent::Notice { turn_id, .. }
-        | AgentEvent::Usage { turn_id, .. }
-        | AgentEvent::RewindPoint { turn_id, .. }
-        | AgentEvent::Visual { turn_id, .. }
-        | AgentEvent::TakesSteering { turn_id }
-        | AgentEvent::SteeringTaken { turn_id, .. }
-        | AgentEvent::Ended { turn_id, .. } => Some(turn_id),
-        AgentEvent::Conversation { .. }
-        | AgentEvent::Activity { .. }
-        | AgentEvent::BackgroundWork { .. }
-        | AgentEvent::BackgroundWorkDone { .. }
-        | AgentEvent::Remember { .. }
-        | AgentEvent::Gone { .. } => None,
     }
 }
 
@@ -254,29 +240,13 @@ fn action_of(event: AgentEvent) -> Option<StateAction> {
                 selected_option_id: None,
             })
         }
-        AgentEvent::ToolContent { turn_id, tool_call_id, content } => {
-            let meta = None;
-            StateAction::ChatToolCallContentChanged(ChatToolCallContentChangedAction {
-                turn_id,
-                tool_call_id,
-                meta,
-                content,
-            })
-        }
-        AgentEvent::ToolDone { turn_id, tool_call_id, result } => {
-            StateAction::ChatToolCallComplete(ChatToolCallCompleteAction {
-                turn_id,
-                tool_call_id,
-                meta: None,
-                result,
-                requires_result_confirmation: None,
-            })
-        }
         AgentEvent::Asked { request, .. } => StateAction::ChatInputRequested(ChatInputRequestedAction { request }),
         AgentEvent::Notice { turn_id, text } => ending::notice(&turn_id, &text),
+        AgentEvent::Compacted { turn_id, before, after } => {
+            ending::notice(&turn_id, &super::compaction::in_words(before, after))
+        }
         AgentEvent::Usage { turn_id, usage } => StateAction::ChatUsage(ChatUsageAction { turn_id, usage, meta: None }),
         AgentEvent::Activity { text } => StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: text }),
-        AgentEvent::BackgroundWork { work } => StateAction::ChatBackgroundWorkSet(ChatBackgroundWorkSetAction { work }),
         AgentEvent::BackgroundWorkDone { id } => {
             StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id })
         }

@@ -73,16 +73,16 @@ impl ChatActor {
             self.open_part = Some((kind, ulid::Ulid::new().to_string()));
         }
         let Some((_, part_id)) = self.open_part.clone() else { return };
-        let pending = self.pending.get_or_insert_with(|| PendingText {
-            turn_id,
-            part_id,
-            kind,
-            text: String::new(),
-            opens: !continues,
-        });
-        pending.text.push_str(text);
+        let waiting = {
+            let mut cell = self.cell.borrow_mut();
+            let opens = !continues;
+            let new = || PendingText { turn_id, part_id, kind, text: String::new(), opens };
+            let pending = cell.pending.get_or_insert_with(new);
+            pending.text.push_str(text);
+            pending.text.len()
+        };
         let window = self.shared.settings.delta_window;
-        if pending.text.len() >= FLUSH_BYTES || window.is_zero() {
+        if waiting >= FLUSH_BYTES || window.is_zero() {
             self.flush_text(ctx);
         } else if self.flush.is_none() {
             self.flush = Some(ctx.run_later(window, |actor, ctx| {
@@ -94,7 +94,8 @@ impl ChatActor {
 
     /// Appends the text that waits.
     pub(super) fn flush_text(&mut self, ctx: &mut Context<Self>) {
-        if self.pending.is_some() {
+        let waits = self.cell.borrow().pending.is_some();
+        if waits {
             let by = self.by_agent();
             self.record(by, Vec::new(), Vec::new(), ctx);
         }

@@ -50,7 +50,7 @@ impl ChatActor {
 
     /// The agent publishes a visual in its running turn, and hears of it once it is durable.
     pub(super) fn agent_publishes(&mut self, request_id: String, visual: NewVisual, ctx: &mut Context<Self>) {
-        let Some(process) = self.process.as_ref().map(|process| process.number) else { return };
+        let Some(process) = self.speaking() else { return };
         let published = self.publish(self.by_agent(), visual, ctx).map(|visual| visual.id);
         let address = ctx.address();
         let outcome = published.map_err(|refusal| format!("{}: {}", refusal.code, refusal.message));
@@ -65,7 +65,7 @@ impl ChatActor {
 
     /// Tells the process with this number what became of what it published.
     pub(super) fn tell_published(&mut self, process: u64, request_id: String, outcome: Result<String, String>) {
-        if self.process.as_ref().is_some_and(|current| current.number == process) {
+        if self.speaking() == Some(process) {
             self.tell(AgentInput::VisualPublished { request_id, outcome });
         }
     }

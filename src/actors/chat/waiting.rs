@@ -25,8 +25,7 @@ pub fn of<'a>(core: &'a SessionCore, cell: &'a ChatCell) -> Waiting<'a> {
         handed: cell.fold.handed.iter().collect(),
         running: state.active_turn.is_some(),
         paused: is_paused(core, cell),
-        // No turn of this version is taken up by itself later.
-        owes_resume: false,
+        owes_resume: cell.fold.attempts.owed.is_some(),
         agent: takes(core, cell),
         limit: core.shared.settings.max_queued_messages,
     }
@@ -86,6 +85,11 @@ fn add(core: &SessionCore, cell: &ChatCell, step: &Step<'_>, at: Millis, (entrie
                 message: Box::new(message.message.clone()),
             }));
             effects.extend(running.map(|turn_id| Effect::Steer { turn_id, id: message.id.clone() }));
+        }
+        Step::Lapse => {
+            let owed = cell.fold.attempts.owed.iter();
+            let lapsed = owed.map(|owed| Entry::Fact(Fact::ResumeLapsed { turn_id: owed.turn_id.clone() }));
+            entries.extend(lapsed);
         }
         Step::Settle(id) => entries.push(Entry::Fact(Fact::SteeringSettled { id: (*id).to_owned() })),
         Step::Begin(message) => {

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use actix::Addr;
+
 use super::Unsaved;
+use crate::actors::chat::{ChatActor, PendingText};
 use crate::actors::shared::Shared;
 use crate::events::rows;
 use crate::events::{Channel, ChannelId, Table};
@@ -35,6 +38,12 @@ pub struct ChatCell {
     pub last_used: Instant,
     /// It was let go of to sleep, and another actor may have followed: what its agent still says is not recorded.
     pub is_asleep: bool,
+    /// What its agent has streamed and is not recorded yet: whoever records anything of the chat records this first.
+    pub pending: Option<PendingText>,
+    /// Its actor.
+    pub actor: Option<Addr<ChatActor>>,
+    /// Of a worker: the turn that spawned it.
+    pub spawned_in: Option<String>,
     /// The turn that the agent waits for a steering message in.
     pub takes_steering: Option<String>,
 }
@@ -75,6 +84,9 @@ impl ChatCell {
             is_gone: false,
             last_used: Instant::now(),
             is_asleep: false,
+            pending: None,
+            actor: None,
+            spawned_in: None,
             takes_steering: None,
         }
     }

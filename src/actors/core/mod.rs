@@ -7,6 +7,7 @@
 mod cell;
 mod checkpoints;
 mod recording;
+mod workers;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -22,8 +23,10 @@ use bytes::Bytes;
 pub use cell::ChatCell;
 pub use checkpoints::{Unsaved, checkpoint};
 pub use recording::{Part, Recording};
+pub use workers::Ends;
 
 use crate::actors::attaching::Attached;
+use crate::actors::chat::ChatActor;
 use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::resent;
 use crate::actors::session::SessionActor;
@@ -74,6 +77,8 @@ pub struct SessionCore {
     pub address: Addr<SessionActor>,
     /// The awake chats, by URI.
     pub chats: HashMap<String, Rc<RefCell<ChatCell>>>,
+    /// Actors of chats that were started beside the session's actor, which it has not taken up yet.
+    pub started: Vec<(Channel, Addr<ChatActor>)>,
     /// The catalogue's entry as the queued batches leave it.
     listed: Option<CatalogueRow>,
     unsaved: Unsaved,
@@ -113,6 +118,7 @@ impl SessionCore {
             lane,
             address,
             chats: HashMap::new(),
+            started: Vec::new(),
             listed,
             unsaved,
             dispatched: VecDeque::new(),

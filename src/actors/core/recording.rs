@@ -1,5 +1,7 @@
 //! One decision on its way: applied to the folds event by event, then queued as one batch.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +12,8 @@ use serde_json::json;
 
 use super::cell::Undurable;
 use super::{By, ChatCell, ClientAction, SessionCore, Unsaved, checkpoint};
-use crate::actors::chat::{ChatActor, ChatMessage};
+use crate::actors::chat::decide::Effect;
+use crate::actors::chat::{ChatActor, ChatMessage, is_ending};
 use crate::actors::envelope;
 use crate::actors::session::{SessionActor, SessionMessage, reject_lost};
 use crate::actors::shared::Shared;
@@ -20,6 +23,7 @@ use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind};
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, Table};
 use crate::projections::action::Action;
+use crate::projections::attempts::Owed;
 use crate::projections::catalogue::{self, CatalogueRow};
 use crate::projections::chat::EndedTurn;
 use crate::projections::fact::Fact;
@@ -35,11 +39,13 @@ impl SessionCore {
             batch: Batch::default(),
             notes: Vec::new(),
             summary_too: false,
-            ended: 0,
-            used: 0,
+            tallies: Vec::new(),
+            also: Vec::new(),
+            stopped: Vec::new(),
             beside: 0,
             gone: Vec::new(),
             fingerprinted: false,
+            owes: false,
             joined: None,
             unreferred: Vec::new(),
         }
@@ -55,14 +61,18 @@ pub struct Recording<'a> {
     /// Frames for the root's subscribers, once the batch is durable.
     notes: Vec<bytestring::ByteString>,
     summary_too: bool,
-    /// n of the newest turn that ended in this batch.
-    ended: u64,
-    used: usize,
+    tallies: Vec<Tally>,
+    /// Chats that the batch changes beside the one that decides.
+    also: Vec<Rc<RefCell<ChatCell>>>,
+    /// Workers whose turns the batch ends, with these turns: their agent hears of it.
+    pub(super) stopped: Vec<(Addr<ChatActor>, String)>,
     /// Bytes that are bounded by somebody else, and do not count as the chat's own on their way.
     beside: usize,
     /// Channels that are gone once the batch is durable.
     gone: Vec<Channel>,
     fingerprinted: bool,
+    /// What is owed to a chat changed.
+    owes: bool,
     /// Stored attachments that something no longer refers to.
     unreferred: Vec<FileRef>,
     joined: Option<(Part, Held)>,
@@ -83,10 +93,24 @@ impl Part {
     }
 }
 
+/// What the batch holds of one chat that is in memory until it is on disk.
+#[derive(Debug, Clone, Copy)]
+struct Tally {
+    chat: ChannelId,
+    /// n of the newest turn that ended.
+    ended: u64,
+    used: usize,
+}
+
 impl Recording<'_> {
     /// When this happens.
     pub fn at(&self) -> Millis {
         self.by.at
+    }
+
+    /// Whether a client's action is what makes it happen.
+    pub(super) fn is_by_client(&self) -> bool {
+        self.by.client.is_some()
     }
 
     /// Lets `principal` be who causes what is recorded next. Returns who it was.
@@ -113,9 +137,20 @@ impl Recording<'_> {
         self.push(channel, id, Kind::Host, bytes, None, false);
     }
 
-    /// Records an action on a chat's channel.
+    /// Records an action on a chat's channel. The end of a turn takes the workers with it that the turn waits for.
     pub fn chat_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
-        let before = chat.fold.head();
+        let ending = is_ending(&action.decoded).then(|| action.decoded.clone());
+        if let Some(ending) = &ending {
+            self.before_ending(chat, ending);
+        }
+        self.one_action(chat, action, by_client);
+        if let Some(ending) = &ending {
+            self.after_ending(chat, ending);
+        }
+    }
+
+    pub(super) fn one_action(&mut self, chat: &mut ChatCell, action: Action, by_client: bool) {
+        let (before, owed) = (chat.fold.head(), chat.fold.attempts.owed.clone());
         let files = references::is_touched_by(&action.decoded).then(|| references::held(&chat.fold.state));
         let ended = chat.fold.apply(&action, self.by.at);
         if let Some(before) = files {
@@ -126,6 +161,7 @@ impl Recording<'_> {
         chat.unsaved.add(action.bytes.len());
         self.chat_rows(chat, &action.decoded);
         self.head(chat, before);
+        self.owed(chat, owed);
         self.push(chat.channel.clone(), chat.id, Kind::Action, action.bytes, None, by_client);
         if let Some(turn) = ended {
             self.end_turn(chat, turn);
@@ -142,6 +178,19 @@ impl Recording<'_> {
         }
     }
 
+    /// Keeps the row of what is owed to the chat.
+    fn owed(&mut self, chat: &ChatCell, before: Option<Owed>) {
+        let now = &chat.fold.attempts.owed;
+        if before == *now {
+            return;
+        }
+        self.owes = true;
+        let key = |owed: &Owed| rows::owed_key(owed.at, chat.id);
+        self.batch.rows.extend(before.as_ref().map(|owed| RowOp::Delete { table: Table::Owed, key: key(owed) }));
+        let put = now.as_ref().map(|owed| RowOp::Put { table: Table::Owed, key: key(owed), value: Bytes::new() });
+        self.batch.rows.extend(put);
+    }
+
     fn chat_rows(&mut self, chat: &mut ChatCell, action: &StateAction) {
         match action {
             StateAction::ChatTurnStarted(started) => {
@@ -149,21 +198,52 @@ impl Recording<'_> {
                 self.use_id(chat, b't', &started.turn_id);
             }
             StateAction::ChatTurnResume(_) if chat.fold.state.active_turn.is_some() => self.runs(chat),
+            StateAction::ChatBackgroundWorkSet(_) => self.runs(chat),
+            StateAction::ChatBackgroundWorkRemoved(_) if !works(chat) => self.rests(chat),
             StateAction::ChatPendingMessageSet(set) => self.use_id(chat, b'm', &set.id),
             _ => {}
         }
     }
 
+    /// A start of the host looks at what runs in the chat: a turn, or background work.
     fn runs(&mut self, chat: &ChatCell) {
-        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value: Bytes::new() };
+        let value = match chat.fold.attempts.taken_up {
+            0 => Bytes::new(),
+            attempts => Bytes::copy_from_slice(&attempts.to_be_bytes()),
+        };
+        let row = RowOp::Put { table: Table::Running, key: rows::channel_key(chat.id), value };
         self.batch.rows.push(row);
+    }
+
+    fn rests(&mut self, chat: &ChatCell) {
+        self.batch.rows.push(RowOp::Delete { table: Table::Running, key: rows::channel_key(chat.id) });
     }
 
     fn use_id(&mut self, chat: &mut ChatCell, kind: u8, id: &str) {
         let key = rows::used_key(chat.id, kind, id);
         self.batch.rows.push(RowOp::Put { table: Table::Used, key, value: Bytes::new() });
         chat.used.push((kind, id.to_owned()));
-        self.used += 1;
+        self.tally(chat.id, |tally| tally.used += 1);
+    }
+
+    fn tally(&mut self, chat: ChannelId, change: impl FnOnce(&mut Tally)) {
+        match self.tallies.iter_mut().find(|tally| tally.chat == chat) {
+            Some(tally) => change(tally),
+            None => {
+                let mut tally = Tally { chat, ended: 0, used: 0 };
+                change(&mut tally);
+                self.tallies.push(tally);
+            }
+        }
+    }
+
+    /// Records the text that a chat's agent has streamed. Whoever makes it go out now, the agent said it.
+    pub fn flush_text(&mut self, chat: &mut ChatCell) {
+        let Some(text) = chat.pending.take() else { return };
+        let agent = Arc::from(format!("agent:{}", self.core.fold.state.provider));
+        let other = self.caused_by(agent);
+        text.record(self, chat);
+        self.caused_by(other);
     }
 
     fn end_turn(&mut self, chat: &mut ChatCell, turn: EndedTurn) {
@@ -177,22 +257,44 @@ impl Recording<'_> {
         self.batch.rows.extend([
             RowOp::Put { table: Table::Turn, key, value },
             RowOp::Put { table: Table::Used, key: rows::used_key(chat.id, b't', &turn.turn_id), value: n },
-            RowOp::Delete { table: Table::Running, key: rows::channel_key(chat.id) },
         ]);
-        self.ended = turn.n;
+        if !works(chat) {
+            self.rests(chat);
+        }
+        self.tally(chat.id, |tally| tally.ended = turn.n);
         let ended = StoredTurn { n: turn.n, row: turn.row, json: turn.json };
         chat.undurable.push_back(Undurable { turn: ended, turn_id: turn.turn_id, point: turn.point });
     }
 
     /// Records a fact of the host on a chat's channel.
     pub fn chat_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, false);
+    }
+
+    /// The same, because of the client's own action.
+    pub fn client_fact(&mut self, chat: &mut ChatCell, fact: &Fact) {
+        self.fact(chat, fact, true);
+    }
+
+    /// Nothing is owed any more to a chat that goes.
+    pub fn owes_nothing(&mut self, chat: &mut ChatCell) {
+        if let Some(owed) = chat.fold.attempts.owed.clone() {
+            self.chat_fact(chat, &Fact::ResumeLapsed { turn_id: owed.turn_id });
+        }
+    }
+
+    fn fact(&mut self, chat: &mut ChatCell, fact: &Fact, by_client: bool) {
+        let owed = chat.fold.attempts.owed.clone();
         chat.fold.apply_fact(fact);
-        if let Fact::ChatCreated { .. } = fact {
-            self.head(chat, 0);
+        self.owed(chat, owed);
+        match fact {
+            Fact::ChatCreated { .. } => self.head(chat, 0),
+            Fact::Attempt { .. } => self.runs(chat),
+            _ => {}
         }
         let bytes = fact.bytes();
         chat.unsaved.add(bytes.len());
-        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, false);
+        self.push(chat.channel.clone(), chat.id, Kind::Host, bytes, None, by_client);
     }
 
     /// Records a fact of the host on a canvas's channel.
@@ -222,6 +324,11 @@ impl Recording<'_> {
         for action in mirror::of_chat(&self.core.fold.state, &chat.fold.state, inputs_too) {
             self.session_action(Action::host(action), Some(chat.id), false);
         }
+    }
+
+    /// A chat whose cell is new, or that is changed beside the one that decides: its actor is told what is on disk too.
+    pub fn also(&mut self, chat: Rc<RefCell<ChatCell>>) {
+        self.also.push(chat);
     }
 
     /// Makes a channel known, with its first fact.
@@ -296,20 +403,13 @@ impl Recording<'_> {
             (part.on_the_way, held)
         });
         let (other, held) = joined.unzip();
-        let mut told = None;
-        let mut chat_checkpoint = None;
-        if let Some((cell, address)) = chat {
-            if cell.unsaved.is_due() {
-                cell.unsaved = Unsaved::default();
-                chat_checkpoint = Some({
-                    let value = Bytes::from(cell.fold.to_checkpoint());
-                    checkpoint(self.core.shared.store.as_ref(), cell.id, value)
-                });
-            }
-            cell.on_the_way += 1;
-            told = Some(address.clone());
-        }
         let weight = self.batch.weight().saturating_sub(self.beside);
+        let mut told = Vec::new();
+        let mut checkpoints = Vec::new();
+        if let Some((cell, address)) = chat {
+            self.on_its_way(cell, address.clone(), weight, &mut told, &mut checkpoints);
+        }
+        self.also_on_its_way(&mut told, &mut checkpoints);
         let after = After {
             notes: std::mem::take(&mut self.notes),
             gone: std::mem::take(&mut self.gone),
@@ -320,7 +420,8 @@ impl Recording<'_> {
         };
         let (session, generation) = (after.session.clone(), after.generation);
         let on_the_way = Arc::clone(&self.core.on_the_way);
-        let durable = ChatMessage::Durable { weight, ended: self.ended, used: self.used };
+        let stopped = std::mem::take(&mut self.stopped);
+        let owes = self.owes.then(|| Arc::clone(&after.shared));
         self.core.recorded += 1;
         self.core.on_the_way.fetch_add(1, Ordering::AcqRel);
         let batch = std::mem::take(&mut self.batch);
@@ -328,30 +429,65 @@ impl Recording<'_> {
             Some(held) => self.core.lane.append_with(batch, held),
             None => self.core.lane.append(batch),
         }
-        if let Some(batch) = chat_checkpoint {
+        for batch in checkpoints {
             self.core.lane.append(batch);
         }
         // Text that streams says nothing more than its envelopes: with nothing between them they are handed over together.
         if after.has_to_say() {
             self.core.lane.release(None, Box::new(move |place| after.run(place)));
         }
+        if !stopped.is_empty() {
+            self.core.lane.release(None, Box::new(move |place| tell_stopped(place, stopped)));
+        }
         let unreferred = std::mem::take(&mut self.unreferred);
         let attachments = (!unreferred.is_empty()).then(|| self.core.shared.attachments.clone());
         self.core.lane.release_on_disk(Box::new(move |place| {
             on_the_way.fetch_sub(1, Ordering::AcqRel);
+            if let Some(shared) = &owes {
+                shared.owed.look();
+            }
             if let Some(other) = other {
                 other.fetch_sub(1, Ordering::AcqRel);
             }
             if let Some(attachments) = attachments.filter(|_| place.is_ok()) {
                 attachments.collect(unreferred);
             }
-            match (place, told) {
-                (Ok(_), Some(chat)) => chat.do_send(durable),
-                (Ok(_), None) => {}
-                (Err(_), _) => session.do_send(SessionMessage::Lost { generation }),
+            match place {
+                Ok(_) => told.into_iter().for_each(|(chat, durable)| chat.do_send(durable)),
+                Err(_) => session.do_send(SessionMessage::Lost { generation }),
             }
         }));
         weight
+    }
+
+    /// A chat's part of the batch is on its way: its actor is told when it is on disk, and which of it.
+    fn on_its_way(
+        &self,
+        cell: &mut ChatCell,
+        actor: Addr<ChatActor>,
+        weight: usize,
+        told: &mut Vec<(Addr<ChatActor>, ChatMessage)>,
+        checkpoints: &mut Vec<Batch>,
+    ) {
+        if cell.unsaved.is_due() {
+            cell.unsaved = Unsaved::default();
+            let value = Bytes::from(cell.fold.to_checkpoint());
+            checkpoints.push(checkpoint(self.core.shared.store.as_ref(), cell.id, value));
+        }
+        cell.on_the_way += 1;
+        let tally = self.tallies.iter().find(|tally| tally.chat == cell.id);
+        let (ended, used) = tally.map_or((0, 0), |tally| (tally.ended, tally.used));
+        told.push((actor, ChatMessage::Durable { weight, ended, used }));
+    }
+
+    fn also_on_its_way(&mut self, told: &mut Vec<(Addr<ChatActor>, ChatMessage)>, checkpoints: &mut Vec<Batch>) {
+        let mut done: Vec<ChannelId> = Vec::new();
+        for cell in std::mem::take(&mut self.also) {
+            let Ok(mut cell) = cell.try_borrow_mut() else { continue };
+            let Some(actor) = cell.actor.clone().filter(|_| !done.contains(&cell.id)) else { continue };
+            done.push(cell.id);
+            self.on_its_way(&mut cell, actor, 0, told, checkpoints);
+        }
     }
 
     /// Brings the catalogue's entry up to date and tells the root's subscribers what changed.
@@ -373,6 +509,21 @@ impl Recording<'_> {
         }
         core.shared.registry.list(core.id, &row);
         core.listed = Some(row);
+    }
+}
+
+/// Whether a turn or background work runs in a chat.
+fn works(chat: &ChatCell) -> bool {
+    let state = &chat.fold.state;
+    state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some()
+}
+
+/// Lets the agent hear of the workers that are over.
+fn tell_stopped(place: Result<Place, Lost>, stopped: Vec<(Addr<ChatActor>, String)>) {
+    if place.is_ok() {
+        for (worker, turn_id) in stopped {
+            worker.do_send(ChatMessage::Act(vec![Effect::Cancel { turn_id }]));
+        }
     }
 }
 

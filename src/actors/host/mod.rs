@@ -8,6 +8,7 @@ mod sessions;
 mod settings;
 mod states;
 mod visuals;
+mod watches;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
+pub use watches::Watches;
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
@@ -34,6 +36,7 @@ use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
 use crate::actors::moves::{MoveChat, MoveTo};
+use crate::actors::owed::{self, OwedResumes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
@@ -133,6 +136,14 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
 const RECOVERY_WAIT: Duration = Duration::from_secs(30);
 
+/// A chat in which a turn runs, as its row has it.
+struct Running {
+    chat: ChannelId,
+    uri: Channel,
+    /// How often the turn was taken up.
+    attempts: Vec<u8>,
+}
+
 /// A running host.
 pub struct Host {
     shared: Arc<Shared>,
@@ -152,7 +163,7 @@ fn no_session(uri: &str) -> Refusal {
 
 impl Host {
     /// Starts the host on `store`: its writer, its root channel and its registry. Must run inside an actix system. Turns
-    /// that a crash interrupted get their endings by [`Host::recover`].
+    /// that were interrupted are taken up or ended by [`Host::recover`].
     ///
     /// # Errors
     /// [`LogFault`] when the store cannot be read or written.
@@ -183,6 +194,8 @@ impl Host {
             registry: Registry::new(threads),
             moves: Arc::default(),
             clients: Clients::default(),
+            watches: Watches::default(),
+            owed: OwedResumes::default(),
             links,
             began_after,
             root: OnceLock::new(),
@@ -197,22 +210,24 @@ impl Host {
             other => LogFault::Damaged { place: "the root channel".into(), problem: other.to_string() },
         })?;
         let _ = shared.root.set(root.start());
+        owed::wait(&shared);
         Ok(Arc::new(Self { shared }))
     }
 
-    /// Ends the turns that a crash interrupted, each with a notice. Returns how many there were.
+    /// Takes up the turns that a crash or a stop interrupted, or ends them. Returns how many there were, once the log says
+    /// of each what becomes of it.
     ///
     /// # Errors
     /// [`LogFault`] when the store cannot be read.
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;
         let mut awaited = Vec::with_capacity(running.len());
-        for (chat, uri) in &running {
+        for Running { chat, uri, attempts } in &running {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
                     self.shared.registry.send(found.session, message);
-                    awaited.push(*chat);
+                    awaited.push((*chat, attempts.clone()));
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -222,7 +237,8 @@ impl Host {
         while started.elapsed() < RECOVERY_WAIT {
             // Where it fails, the running turns are still in the store, and it is tried again.
             let _ = self.shared.writer.barrier().await;
-            if !self.running()?.iter().any(|(chat, _)| awaited.contains(chat)) {
+            let running = self.running()?;
+            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.attempts))) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -230,17 +246,17 @@ impl Host {
         Ok(running.len())
     }
 
-    fn running(&self) -> Result<Vec<(ChannelId, Channel)>, LogFault> {
+    fn running(&self) -> Result<Vec<Running>, LogFault> {
         let store = self.shared.store.as_ref();
         let mut ids = Vec::new();
-        store.scan_rows(Table::Running, &[], None, &mut |key, _| {
-            ids.extend(number_of_key(key).map(ChannelId));
+        store.scan_rows(Table::Running, &[], None, &mut |key, attempts| {
+            ids.extend(number_of_key(key).map(|id| (ChannelId(id), attempts.to_vec())));
             ControlFlow::Continue(())
         })?;
         let mut running = Vec::new();
-        for id in ids {
-            match catalogue::uri(store, id) {
-                Ok(uri) => running.extend(uri.map(|uri| (id, uri))),
+        for (chat, attempts) in ids {
+            match catalogue::uri(store, chat) {
+                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, attempts })),
                 Err(FoldFault::Log(fault)) => return Err(fault),
                 Err(other) => tracing::error!(fault = %other, "a channel's row cannot be read"),
             }
@@ -350,6 +366,7 @@ impl Host {
 
     /// Subscribes `caller` to `channel` with the newest `turns` finished turns (all for `None`).
     pub fn subscribe(&self, caller: &Caller, channel: &str, turns: Option<u64>, then: OnSnapshot) {
+        let Some(then) = self.subscribe_to_watch(caller, channel, then) else { return };
         let alias = Channel::from(channel);
         let refusal = match self.shared.registry.resolve(channel) {
             Ok(Some(found)) => {
@@ -555,6 +572,7 @@ impl Host {
     /// Takes no new work, ends the agents, freezes running turns, writes everything down and closes the sockets.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.owed.look();
         self.shared.registry.send_all(|| SessionMessage::Stop);
         let started = Instant::now();
         while self.actors() > 0 && started.elapsed() < STOP_WAIT {

@@ -1,13 +1,17 @@
 //! The list of sessions, and what is checked before a new one is made.
 
+use std::sync::Arc;
+
+use ahp_types::commands::{SessionConfigCompletionsResult, SessionConfigValueItem};
 use ahp_types::common::JsonObject;
+use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema};
 
 use super::{CreateSession, Host, unavailable};
 use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::registry::first_chat_uri;
-use crate::actors::session::{Boot, check_value};
+use crate::actors::session::{Boot, configuration, resolved};
 use crate::actors::shared::Shared;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
@@ -58,7 +62,7 @@ impl Host {
             let text = "activeClient.clientId: a client speaks for itself alone";
             return Err(Refusal::new(RefusalKind::InvalidParams, "not-permitted", text));
         }
-        command.config = Some(checked_config(agent.as_ref(), command.config.take())?);
+        command.config = Some(checked_config(agent.as_ref(), command.config.take())?.1);
         let many = agent.info().capabilities.is_some_and(|can| can.multiple_working_directories.is_some());
         command.working_directories = Some(self.directories(command.working_directories.take(), many)?);
         check_count(&self.shared)?;
@@ -88,15 +92,41 @@ impl Host {
     }
 
     /// `resolveSessionConfig`: the schema of all properties, and the values with defaults filled in.
-    pub fn resolve_session_config(&self, provider: Option<&str>, config: Option<&JsonObject>) -> Answer {
-        let provider = provider.or_else(|| self.shared.default_provider()).unwrap_or_default();
-        let Some(agent) = self.shared.agent(provider) else {
-            let text = format!("provider: there is no agent {provider:?} on this host");
-            return Err(Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text));
-        };
-        let (schema, mut values) = agent.configuration();
-        values.extend(checked_config(agent.as_ref(), config.cloned())?);
+    pub fn resolve_session_config(&self, provider: Option<&str>, config: Option<JsonObject>) -> Answer {
+        let agent = self.configured_agent(provider)?;
+        let (schema, values) = checked_config(agent.as_ref(), config)?;
         Ok(command::json(&ahp_types::commands::ResolveSessionConfigResult { schema, values }))
+    }
+
+    /// `sessionConfigCompletions`: the values of a property that fit a query. Run it where blocking is fine.
+    pub fn config_completions(
+        &self,
+        provider: Option<&str>,
+        property: &str,
+        config: &JsonObject,
+        query: &str,
+        max: usize,
+    ) -> Answer {
+        let agent = self.configured_agent(provider)?;
+        let (schema, _) = configuration::of(agent.as_ref());
+        let Some(described) = schema.properties.get(property) else {
+            let text = format!("property: the agent has no property {property}");
+            return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", text));
+        };
+        let mut items = match described.enum_dynamic {
+            Some(true) => agent.config_values(property, config, query),
+            _ => listed_values(described, query),
+        };
+        items.truncate(max);
+        Ok(command::json(&SessionConfigCompletionsResult { items }))
+    }
+
+    fn configured_agent(&self, provider: Option<&str>) -> Result<&Arc<dyn Agent>, Refusal> {
+        let provider = provider.or_else(|| self.shared.default_provider()).unwrap_or_default();
+        self.shared.agent(provider).ok_or_else(|| {
+            let text = format!("provider: there is no agent {provider:?} on this host");
+            Refusal::new(RefusalKind::UnknownProvider, "unknown-provider", text)
+        })
     }
 }
 
@@ -111,15 +141,23 @@ pub fn check_count(shared: &Shared) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", format!("the host holds at most {limit} sessions")))
 }
 
-/// The values that a session is created with, checked against the agent's schema.
-fn checked_config(agent: &dyn Agent, config: Option<JsonObject>) -> Result<JsonObject, Refusal> {
-    let config = config.unwrap_or_default();
-    let (schema, _) = agent.configuration();
-    for (key, value) in &config {
-        let invalid = |text: String| Refusal::new(RefusalKind::InvalidParams, "invalid-params", text);
-        let property = schema.properties.get(key);
-        let property = property.ok_or_else(|| invalid(format!("config: the agent has no property {key}")))?;
-        check_value(key, property, value).map_err(|problem| invalid(format!("config: {problem}")))?;
-    }
-    Ok(config)
+/// The values that the schema lists itself and that fit a query.
+fn listed_values(property: &SessionConfigPropertySchema, query: &str) -> Vec<SessionConfigValueItem> {
+    let query = query.to_lowercase();
+    let at = |list: &Option<Vec<String>>, index: usize| list.as_ref().and_then(|list| list.get(index)).cloned();
+    let listed = property.r#enum.iter().flatten().enumerate().map(|(index, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let label = at(&property.enum_labels, index).unwrap_or_else(|| value.clone());
+        SessionConfigValueItem { value, label, description: at(&property.enum_descriptions, index) }
+    });
+    let fits = |item: &SessionConfigValueItem| {
+        item.value.to_lowercase().contains(&query) || item.label.to_lowercase().contains(&query)
+    };
+    listed.filter(fits).collect()
+}
+
+/// The schema and the values that a session is created with, checked against it.
+fn checked_config(agent: &dyn Agent, config: Option<JsonObject>) -> Result<(SessionConfigSchema, JsonObject), Refusal> {
+    resolved(agent, config)
+        .map_err(|problem| Refusal::new(RefusalKind::InvalidParams, "invalid-params", format!("config: {problem}")))
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::actors::writer::Durability;
+use crate::config::RESUME_WORDS;
 
 /// What the host is told by its configuration. Every field is a key of the configuration file.
 #[derive(Debug, Clone)]
@@ -27,10 +28,27 @@ pub struct HostSettings {
     pub max_queued_messages: usize,
     pub max_chats_in_session: usize,
     pub max_parts_in_turn: usize,
+    /// Workers within workers.
+    pub max_worker_depth: usize,
+    pub max_workers_in_turn: usize,
+    /// Processes that a turn is handed to one after the other, before it ends as cancelled when it is interrupted again.
+    pub max_turn_processes: usize,
+    /// When a turn that was stopped by an overloaded model is taken up, counted by how many ended at a limit in a row.
+    pub overload_retries: Vec<Duration>,
+    /// How many turns in a row that ended at a limit the host takes up by itself.
+    pub limit_resumes: usize,
+    /// What the agent is told of a turn that it is to take up.
+    pub resume_words: String,
     /// `None`: no limit.
     pub max_sessions: Option<usize>,
     /// Bytes of one snapshot's JSON.
     pub max_snapshot: usize,
+    /// Watches of files that one connection began.
+    pub max_watches: usize,
+    /// Directories that one of them watches.
+    pub max_watched_directories: usize,
+    /// How long changes are gathered before they are told.
+    pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
     /// The URL of the address that the host listens at, without a slash at its end: for its own agents.
@@ -69,8 +87,17 @@ impl Default for HostSettings {
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,
             max_parts_in_turn: 10_000,
+            max_worker_depth: 5,
+            max_workers_in_turn: 100,
+            max_turn_processes: 2,
+            overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
+            limit_resumes: 3,
+            resume_words: RESUME_WORDS.into(),
             max_sessions: None,
             max_snapshot: 48 << 20,
+            max_watches: 100,
+            max_watched_directories: 10_000,
+            watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 << 10,
             address_url: "http://127.0.0.1:7878".into(),
             public_url: None,

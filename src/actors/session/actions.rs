@@ -9,11 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{SessionConfigState, SessionLifecycle, SessionState, SessionStatus, ToolDefinition};
-use serde_json::Value;
+use ahp_types::state::{SessionLifecycle, SessionState, SessionStatus, ToolDefinition};
 
 use super::beside::{InChat, act_once_durable, keep_until_durable, record_in};
-use super::{SessionActor, directories, echo, reject, role};
+use super::{SessionActor, directories, echo, reject, role, values};
 use crate::actors::chat;
 use crate::actors::core::{By, ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
@@ -131,7 +130,8 @@ fn decide(core: &SessionCore, client: &ClientAction, action: &Action) -> Result<
                 return Err(Rejection::new(Code::Malformed, "the session has no configuration"));
             };
             let replaces = change.replace.unwrap_or(false);
-            check_config(config, &change.config, replaces)?;
+            let agent = core.shared.agent(&state.provider).map(|agent| &**agent);
+            values::check_change(agent, config, &change.config, replaces)?;
             let same = change.config.iter().all(|(key, value)| config.values.get(key) == Some(value));
             unchanged(same && !(replaces && config.values.len() > change.config.len()))
         }
@@ -205,63 +205,4 @@ fn fit_for_default(core: &SessionCore, wanted: Option<&str>) -> Result<(), Rejec
         return Err(Rejection::new(Code::NotReady, "the session is not ready"));
     }
     Ok(())
-}
-
-/// Only known properties that may change in a session, with values that their schema allows. Where the values are replaced,
-/// those that may not change are among the new ones.
-fn check_config(
-    config: &SessionConfigState,
-    changes: &serde_json::Map<String, Value>,
-    replaces: bool,
-) -> Result<(), Rejection> {
-    let fixed = |key: &String| config.schema.properties.get(key).is_none_or(|property| !may_change(property));
-    let dropped = config.values.keys().find(|key| replaces && !changes.contains_key(*key) && fixed(key));
-    if let Some(key) = dropped {
-        return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
-    }
-    for (key, value) in changes {
-        let Some(property) = config.schema.properties.get(key) else {
-            return Err(Rejection::new(Code::Malformed, format!("the session's configuration has no {key}")));
-        };
-        if !may_change(property) && config.values.get(key) != Some(value) {
-            return Err(Rejection::new(Code::NotPermitted, format!("{key} is set when the session is created")));
-        }
-        check_value(key, property, value).map_err(|problem| Rejection::new(Code::Malformed, problem))?;
-    }
-    Ok(())
-}
-
-fn may_change(property: &ahp_types::state::SessionConfigPropertySchema) -> bool {
-    property.session_mutable == Some(true) && property.read_only != Some(true)
-}
-
-/// Whether `value` fits the schema of the property `key`.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn check_value(
-    key: &str,
-    property: &ahp_types::state::SessionConfigPropertySchema,
-    value: &Value,
-) -> Result<(), String> {
-    let fits = match property.r#type.as_str() {
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "number" => value.is_number(),
-        "integer" => value.is_i64() || value.is_u64(),
-        "array" => value.is_array(),
-        "object" => value.is_object(),
-        _ => true,
-    };
-    if !fits {
-        return Err(format!("{key} is a {}", property.r#type));
-    }
-    let dynamic = property.enum_dynamic == Some(true);
-    match &property.r#enum {
-        Some(allowed) if !dynamic && !allowed.contains(value) => {
-            let allowed: Vec<String> = allowed.iter().map(Value::to_string).collect();
-            Err(format!("{key} is one of {}", allowed.join(", ")))
-        }
-        _ => Ok(()),
-    }
 }

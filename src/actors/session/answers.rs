@@ -80,6 +80,18 @@ pub fn echo(lane: &Lane, client: ClientAction) {
     );
 }
 
+/// Sends an accepted action back to its sender alone, once what was recorded because of it may be shown. Who loses that is told
+/// with it.
+pub fn echo_recorded(lane: &Lane, client: ClientAction) {
+    let echo = move |place: Result<Place, Lost>| {
+        if let Ok(place) = place {
+            let frame = envelope::echo(client.alias.as_str(), place.seq, &client.origin(), &client.sent);
+            client.caller.connection.send(frame);
+        }
+    };
+    lane.release(None, Box::new(echo));
+}
+
 /// Hands a snapshot over at its place of the line, with the subscription.
 pub fn hand_snapshot(
     core: &SessionCore,

@@ -15,13 +15,14 @@ use serde_json::json;
 use super::attaching::of_first_message;
 use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::owed;
 use super::role;
 use super::sources::{Beginning, depends};
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
-use crate::actors::core::{ChatCell, Recording, SessionCore, Unsaved};
+use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
@@ -183,7 +184,7 @@ impl SessionActor {
     pub(super) fn dispose_chat(&mut self, core: &Core, caller: &Caller, uri: &Channel, reply: Reply) {
         let place = core.borrow().fold.state.chats.iter().position(|chat| chat.resource == uri.as_str());
         let Some(place) = place else { return refuse(&core.borrow(), no_such_chat(uri), reply) };
-        if core.borrow().fold.state.chats.len() == 1 {
+        if is_last(&core.borrow(), uri) {
             let refusal = invalid("last-chat", "the last chat of a session is not disposed: dispose the session");
             return refuse(&core.borrow(), refusal, reply);
         }
@@ -199,6 +200,9 @@ impl SessionActor {
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                // Its process goes with it: nobody speaks for its workers any more. They stay listed.
+                recording.end_workers(&mut cell.borrow_mut(), Ends::All);
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             chat::list_paused(&mut recording, uri, None, false);
@@ -227,6 +231,11 @@ impl SessionActor {
     /// `disposeSession`: off every list; what was said stays in the log.
     pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
         let by = self.by(caller);
+        // What is owed to a chat that sleeps is not left behind either.
+        let owed = owed::of(&core.borrow());
+        for chat in owed {
+            self.chat(core, &chat);
+        }
         let uris: Vec<Channel> =
             core.borrow().fold.state.chats.iter().map(|chat| Channel::from(chat.resource.as_str())).collect();
         let cells: Vec<_> = core.borrow().chats.values().cloned().collect();
@@ -235,6 +244,7 @@ impl SessionActor {
             let mut recording = core.record(by);
             for cell in &cells {
                 end_turn(&mut recording, &mut cell.borrow_mut());
+                recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
@@ -378,6 +388,15 @@ fn successor(core: &SessionCore, uri: &Channel, place: usize) -> Option<String> 
     let fit = |chat: &&ahp_types::state::ChatSummary| role::is_peoples(chat);
     let after = state.chats.iter().skip(place + 1).find(fit);
     after.or_else(|| state.chats.iter().take(place).rev().find(fit)).map(|chat| chat.resource.clone())
+}
+
+/// Whether a session without this chat would have none that people write in.
+fn is_last(core: &SessionCore, uri: &Channel) -> bool {
+    let state = &core.fold.state;
+    let is_worker = |chat: &&ahp_types::state::ChatSummary| matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
+    let others = state.chats.iter().filter(|chat| chat.resource != uri.as_str());
+    !state.chats.iter().any(|chat| chat.resource == uri.as_str() && is_worker(&chat))
+        && others.filter(|chat| !is_worker(chat)).count() == 0
 }
 
 /// The canvases of a chat, which go with it.

@@ -16,7 +16,7 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::{SessionActor, refusal_of_lost};
+use super::{SessionActor, configuration, refusal_of_lost};
 use crate::actors::command::{self, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
@@ -111,7 +111,7 @@ impl SessionActor {
     fn new_state(&self, command: &CreateSession) -> SessionState {
         let provider = command.provider.clone().unwrap_or_default();
         let config = self.shared.agent(&provider).map(|agent| {
-            let (schema, mut values) = agent.configuration();
+            let (schema, mut values) = configuration::of(agent.as_ref());
             values.extend(command.config.clone().unwrap_or_default());
             SessionConfigState { schema, values }
         });

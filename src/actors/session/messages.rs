@@ -125,6 +125,10 @@ pub enum SessionMessage {
     Recover {
         chat: Channel,
     },
+    /// The time of a resume that is owed to the chat has come.
+    ResumeDue {
+        chat: Channel,
+    },
     /// A batch of this generation was lost.
     Lost {
         generation: u64,

@@ -8,15 +8,18 @@ mod answers;
 mod attaching;
 mod beside;
 mod chats;
+pub mod configuration;
 mod create;
 mod directories;
 mod loading;
 mod looking;
 mod messages;
 mod moving;
+mod owed;
 mod role;
 mod sleeping;
 pub mod sources;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -28,14 +31,16 @@ use std::time::Instant;
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
 use ahp_types::actions::StateAction;
 
-pub use actions::{check_value, not_for_this_channel, title};
+pub use actions::{not_for_this_channel, title};
 pub use answers::{
-    answer, echo, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at, reject_lost,
+    answer, echo, echo_recorded, hand_snapshot, no_such_chat, not_there, refusal_of_lost, refuse, reject, reject_at,
+    reject_lost,
 };
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
 pub use messages::{Boot, SessionMessage, Subscriber};
+pub use values::resolved;
 
 use answers::subscribe;
 use messages::refuse_disposed;
@@ -135,6 +140,7 @@ impl Drop for SessionActor {
         if std::thread::panicking() {
             if let Some(core) = self.core.as_ref().and_then(|core| core.try_borrow().ok()) {
                 core.lane.close("the session's actor panicked");
+                core.started.iter().for_each(|(_, chat)| chat.do_send(ChatMessage::Abandon));
             }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
@@ -156,6 +162,7 @@ impl Handler<SessionMessage> for SessionActor {
 
 impl SessionActor {
     fn serve(&mut self, message: SessionMessage, ctx: &mut Context<Self>) {
+        self.take_up_started();
         match message {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
@@ -240,6 +247,11 @@ impl SessionActor {
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
+            SessionMessage::ResumeDue { chat } => {
+                if let Some(addr) = self.chat(&core, &chat) {
+                    tell(&core, &chat, &addr, ChatMessage::ResumeDue, ctx);
+                }
+            }
             SessionMessage::Panic { chat } => {
                 if let Some(chat) = self.chat(&core, &chat) {
                     chat.do_send(ChatMessage::Panic);
@@ -287,6 +299,13 @@ fn tell_then(
 }
 
 impl SessionActor {
+    /// Takes up the actors of workers' chats that other chats have started: no chat has two.
+    fn take_up_started(&mut self) {
+        if let Some(core) = &self.core {
+            self.chats.extend(core.borrow_mut().started.drain(..));
+        }
+    }
+
     /// The actor of a chat that is in the catalogue, woken where it sleeps.
     fn chat(&mut self, core: &Rc<RefCell<SessionCore>>, chat: &Channel) -> Option<Addr<ChatActor>> {
         let listed = core.borrow().fold.state.chats.iter().any(|entry| entry.resource == chat.as_str());
@@ -335,11 +354,14 @@ impl SessionActor {
                 self.leaving.remove(&client.caller.client_id);
                 self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
             }
+            let action = values::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
+            let owed = owed::of_change(&core.borrow(), &action.decoded);
             self.act(core, client, action);
             if configures {
                 self.tell_configuration(&core.borrow());
             }
+            self.lapse(core, owed, ctx);
             return;
         }
         if of_canvas(channel.as_str()).is_some() {

@@ -9,6 +9,7 @@ use super::{SessionActor, SessionMessage};
 use crate::actors::chat::ChatMessage;
 use crate::actors::core::SessionCore;
 use crate::events::Channel;
+use crate::projections::workers;
 
 impl SessionActor {
     /// Lets go of what has been idle for long: chats, and the session itself.
@@ -23,6 +24,7 @@ impl SessionActor {
         if self.waiting.is_some() || self.is_moving() || self.is_attaching() {
             return;
         }
+        self.take_up_started();
         self.forget_sleeping(&core);
         let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
         let clients = !core.borrow().fold.state.active_clients.is_empty();
@@ -42,9 +44,12 @@ impl SessionActor {
     fn forget_sleeping(&mut self, core: &Rc<RefCell<SessionCore>>) {
         let idle = self.shared.settings.idle_timeout;
         let core_ref = core.borrow();
+        // Their processes speak for workers, whatever they do themselves.
+        let speaking = workers::above_running(&core_ref.fold.state);
         let sleepy: Vec<Channel> = self
             .chats
             .keys()
+            .filter(|uri| !speaking.contains(uri.as_str()))
             .filter(|uri| {
                 let cell = core_ref.chats.get(uri.as_str());
                 cell.is_none_or(|cell| cell.borrow().can_sleep(idle))

@@ -234,6 +234,13 @@ impl LogWriter {
         self.shared.state().handed_over
     }
 
+    /// Runs `say` with the newest number that was handed over, before any later event is: for what is no event and must not
+    /// overtake one. It must only hand something over.
+    pub fn at_newest(&self, say: impl FnOnce(ServerSeq)) {
+        let state = self.shared.state();
+        say(state.handed_over);
+    }
+
     /// Waits until everything that was handed over is on disk, so that a reader of the store finds it.
     ///
     /// # Errors

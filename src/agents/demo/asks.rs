@@ -30,9 +30,9 @@ pub(super) struct Asks {
     completions: HashMap<String, oneshot::Sender<()>>,
     /// Without a sender, nobody waits.
     answers: HashMap<String, Option<oneshot::Sender<String>>>,
+    /// Answers that nobody waited for, in words, each with its request, oldest first.
+    unsaid: Vec<(String, String)>,
     visuals: HashMap<String, oneshot::Sender<Result<String, String>>>,
-    /// Answers that nobody waited for, in words, oldest first.
-    unsaid: Vec<String>,
     steering: Option<oneshot::Sender<Steering>>,
 }
 
@@ -101,8 +101,16 @@ impl Asks {
         let words = in_words(response, answers);
         match waiting {
             Some(waiting) => drop(waiting.send(words)),
-            None => self.unsaid.push(words),
+            None => self.unsaid.push((request_id.to_owned(), words)),
         }
+    }
+
+    /// The answers to these requests.
+    pub(super) fn take_unsaid(&mut self, requests: &[String]) -> Vec<String> {
+        let (taken, left) = std::mem::take(&mut self.unsaid).into_iter().partition(|(id, _)| requests.contains(id));
+        self.unsaid = left;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, words)| words).collect()
     }
 
     pub(super) fn await_visual(&mut self, request_id: &str) -> oneshot::Receiver<Result<String, String>> {
@@ -115,10 +123,6 @@ impl Asks {
         if let Some(waiting) = self.visuals.remove(request_id) {
             let _ = waiting.send(outcome);
         }
-    }
-
-    pub(super) fn take_unsaid(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unsaid)
     }
 }
 

@@ -70,6 +70,15 @@ impl History {
             .collect()
     }
 
+    /// What a compaction before the turn `turn_id` makes of the context, in tokens: the demo takes a word for one, and keeps
+    /// one of ten. The conversation itself stays.
+    pub(super) fn compacted(&self, turn_id: &str) -> (u64, u64) {
+        let words = |text: &str| text.split_whitespace().count() as u64;
+        let exchanges = self.exchanges_before(turn_id);
+        let before: u64 = exchanges.iter().map(|exchange| words(&exchange.message) + words(&exchange.answer)).sum();
+        (before, before.div_ceil(10))
+    }
+
     fn read(&self) -> Vec<Exchange> {
         let mut exchanges = self.conversation.exchanges();
         let last = self.ends_at.as_ref().and_then(|id| exchanges.iter().position(|exchange| exchange.turn_id == *id));
@@ -93,7 +102,7 @@ impl History {
     }
 }
 
-fn add_part(answer: &mut String, part: &str) {
+pub(super) fn add_part(answer: &mut String, part: &str) {
     if !answer.is_empty() && !part.is_empty() {
         answer.push_str(BETWEEN_PARTS);
     }

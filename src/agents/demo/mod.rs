@@ -7,18 +7,24 @@
 //! nothing else, so that a test can foretell it.
 
 mod asks;
+mod background;
 mod commands;
 mod history;
+mod languages;
 mod rules;
 mod run;
 pub mod script;
 mod settings;
 mod turn;
+mod workers;
 
+use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability, SessionConfigSchema,
 };
+
+use serde_json::Value;
 
 use crate::actors::agent::{Agent, AgentCommand, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use rules::RuleBook;
@@ -32,7 +38,8 @@ const CHATS: MultipleChatsCapability = MultipleChatsCapability { fork: Some(true
 const DIRECTORIES: MultipleWorkingDirectoriesCapability =
     MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
 
-const EXTRAS: AgentExtras = AgentExtras { steering: true, rewind: true, compact: false, resume: true, images: true };
+const EXTRAS: AgentExtras =
+    AgentExtras { steering: true, rewind: true, compact: true, resume: true, images: true, stops_workers: true };
 
 /// The demo, configured as it always is.
 #[derive(Default)]
@@ -66,6 +73,14 @@ impl Agent for DemoAgent {
 
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         (settings::schema(), settings::defaults())
+    }
+
+    fn config_values(&self, property: &str, _config: &JsonObject, query: &str) -> Vec<SessionConfigValueItem> {
+        if property == settings::LANGUAGE { languages::fitting(query) } else { Vec::new() }
+    }
+
+    fn takes_config_value(&self, property: &str, value: &Value) -> bool {
+        property != settings::LANGUAGE || value.as_str().is_some_and(|tag| languages::hello(tag).is_some())
     }
 
     fn commands(&self) -> Vec<AgentCommand> {

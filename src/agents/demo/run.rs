@@ -73,9 +73,8 @@ impl Task {
             };
             match input {
                 AgentInput::Prompt(prompt) => return Some(Waiting { prompt, cancelled: false }),
-                AgentInput::Configured { config } => self.desk.configure(&config),
                 AgentInput::Close => return None,
-                _ => {}
+                input => self.desk.hear(input),
             }
         }
     }
@@ -98,16 +97,9 @@ impl Task {
                 AgentInput::Cancel { turn_id: id } if id == turn_id => running = Box::pin(stop(desk, &turn_id)),
                 AgentInput::Cancel { turn_id: id } => cancel_waiting(waiting, &id),
                 AgentInput::Prompt(prompt) => waiting.push_back(Waiting { prompt, cancelled: false }),
-                AgentInput::Decide { tool_call_id, decision } => desk.decide(&tool_call_id, decision),
-                AgentInput::Answer { request_id, response, answers } => desk.answer(&request_id, &response, &answers),
-                AgentInput::VisualPublished { request_id, outcome } => desk.published(&request_id, outcome),
-                AgentInput::Configured { config } => desk.configure(&config),
                 AgentInput::Close => return Err(Left::Closed),
-                AgentInput::ClientToolDone { tool_call_id, .. } => desk.complete(&tool_call_id),
-                AgentInput::Steer { turn_id: id, id: message_id, message, .. } if id == turn_id => {
-                    desk.steer(message_id, message.text);
-                }
-                AgentInput::Steer { .. } => {}
+                AgentInput::Steer { turn_id: id, .. } if id != turn_id => {}
+                input => desk.hear(input),
             }
         }
     }

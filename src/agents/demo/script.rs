@@ -7,8 +7,13 @@
 
 use std::time::Duration;
 
+use crate::actors::agent::LimitKind;
+
 /// Steps of the contract that this version does not do yet: each is answered as an unknown step.
-pub const LATER: [&str; 4] = ["compact", "background", "subagent", "limit"];
+pub const LATER: &[&str] = &[];
+
+/// What separates the steps of a worker.
+const BETWEEN_STEPS: &str = " ;; ";
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +56,28 @@ pub enum Step {
         output: i64,
     },
     Notice(String),
+    /// Announce that the context was compacted; without numbers, the agent does not say.
+    Compact {
+        before: Option<u64>,
+        after: Option<u64>,
+    },
+    /// Work that goes on past the turn.
+    Background {
+        label: String,
+        pause: Duration,
+    },
+    /// Spawn a worker with this message, and wait for it.
+    Subagent(String),
     /// What the chat is doing; `None` clears it.
     Activity(Option<String>),
     Fail {
         text: String,
         resumable: bool,
+    },
+    /// End at a limit, which lifts after this time where that is said.
+    Limit {
+        kind: LimitKind,
+        lifts_after: Option<Duration>,
     },
     Crash,
     Context,
@@ -69,6 +91,22 @@ pub fn parse(message: &str) -> Vec<Step> {
         return vec![plain("")];
     }
     message.lines().map(step).collect()
+}
+
+/// The steps of a worker's message, which is one line: they are separated by ` ;; `, and a worker in it takes the rest.
+pub fn parse_line(line: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = Some(line);
+    while let Some(line) = rest {
+        let spawns = line.strip_prefix("/subagent").is_some_and(|behind| behind.starts_with(char::is_whitespace));
+        let (own, others) = match line.split_once(BETWEEN_STEPS) {
+            Some((own, others)) if !spawns => (own, Some(others)),
+            _ => (line, None),
+        };
+        steps.extend(parse(own));
+        rest = others;
+    }
+    steps
 }
 
 /// The pieces that a text is streamed in: each word followed by its space, the last one too.
@@ -113,9 +151,13 @@ fn step(line: &str) -> Step {
         "await-steering" => Ok(Step::AwaitSteering),
         "usage" => usage(rest),
         "notice" => text(rest).map(Step::Notice),
+        "compact" => compact(rest),
+        "background" => background(rest),
+        "subagent" => text(rest).map(Step::Subagent),
         "activity" => Ok(Step::Activity(text(rest).ok())),
         "fail" => text(rest).map(|text| Step::Fail { text, resumable: false }),
         "fail-resumable" => text(rest).map(|text| Step::Fail { text, resumable: true }),
+        "limit" => limit(rest),
         "crash" => Ok(Step::Crash),
         "context" => Ok(Step::Context),
         "history" => Ok(Step::History),
@@ -191,10 +233,41 @@ fn question(rest: &str, waits: bool) -> Parsed<Step> {
     Ok(Step::Question { text, options, waits })
 }
 
+fn limit(rest: &str) -> Parsed<Step> {
+    let (kind, seconds) = first_word(rest);
+    let kind = match kind {
+        "usage" => LimitKind::Usage,
+        "overload" => LimitKind::Overload,
+        _ => return Err("usage or overload"),
+    };
+    let seconds = seconds.trim();
+    let lifts_after = match seconds {
+        "" => None,
+        seconds => Some(Duration::from_secs(seconds.parse::<u32>().map_err(|_| "a number of seconds")?.into())),
+    };
+    Ok(Step::Limit { kind, lifts_after })
+}
+
 fn usage(rest: &str) -> Parsed<Step> {
     let (input, output) = first_word(rest);
     let tokens = |word: &str| word.trim().parse::<u32>().map(i64::from).map_err(|_| "two numbers");
     Ok(Step::Usage { input: tokens(input)?, output: tokens(output)? })
+}
+
+fn compact(rest: &str) -> Parsed<Step> {
+    if rest.is_empty() {
+        return Ok(Step::Compact { before: None, after: None });
+    }
+    let (before, after) = first_word(rest);
+    let tokens = |word: &str| word.trim().parse::<u32>().map(|n| Some(u64::from(n))).map_err(|_| "two numbers");
+    Ok(Step::Compact { before: tokens(before)?, after: tokens(after)? })
+}
+
+fn background(rest: &str) -> Parsed<Step> {
+    let needs = "a label and a number of milliseconds";
+    let (label, pause) = rest.trim_end().rsplit_once(char::is_whitespace).ok_or(needs)?;
+    let pause = millis(pause).map_err(|_| needs)?;
+    Ok(Step::Background { label: label.trim_end().to_owned(), pause })
 }
 
 #[cfg(test)]
@@ -246,6 +319,9 @@ mod tests {
         assert_eq!(one("/activity reading"), Step::Activity(Some("reading".to_owned())));
         assert_eq!(one("/fail it broke"), Step::Fail { text: "it broke".to_owned(), resumable: false });
         assert_eq!(one("/fail-resumable again"), Step::Fail { text: "again".to_owned(), resumable: true });
+        let limit = |kind, seconds: Option<u64>| Step::Limit { kind, lifts_after: seconds.map(Duration::from_secs) };
+        assert_eq!(one("/limit usage"), limit(LimitKind::Usage, None));
+        assert_eq!(one("/limit overload 90"), limit(LimitKind::Overload, Some(90)));
         assert_eq!(one("/crash"), Step::Crash);
         assert_eq!(one("/context"), Step::Context);
         assert_eq!(one("/history"), Step::History);
@@ -286,6 +362,10 @@ mod tests {
             ("/usage 1 x", "/usage needs two numbers"),
             ("/usage 1 2 3", "/usage needs two numbers"),
             ("/notice", "/notice needs a text"),
+            ("/limit", "/limit needs usage or overload"),
+            ("/limit plan 1", "/limit needs usage or overload"),
+            ("/limit usage soon", "/limit needs a number of seconds"),
+            ("/limit usage -1", "/limit needs a number of seconds"),
             ("/fail", "/fail needs a text"),
             ("/fail-resumable", "/fail-resumable needs a text"),
         ] {

@@ -3,12 +3,20 @@
 //! Every property does what its description says; the defaults leave each step of the contract as it is written there.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema, SessionModelInfo};
 use serde_json::{Value, json};
 
-use super::PROVIDER;
+use super::{PROVIDER, languages};
+
+/// The property whose values are looked up.
+pub(super) const LANGUAGE: &str = "language";
+/// Tools that never ask, at most.
+const MAX_UNASKED: i64 = 100;
+/// The longest pause between two words.
+const MAX_PACE: f64 = 10_000.0;
 
 const MODELS: [(&str, &str); 2] = [("demo-1", "Demo 1"), ("demo-2", "Demo 2")];
 
@@ -16,23 +24,53 @@ const MODELS: [(&str, &str); 2] = [("demo-1", "Demo 1"), ("demo-2", "Demo 2")];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     /// Whether tools ask before they run.
-    pub(super) asks: bool,
+    asks: bool,
+    /// Tools that do not, whatever the mode.
+    unasked: Vec<String>,
     pub(super) model: String,
     /// Whether reasoning is said.
     pub(super) thinks: bool,
     /// What goes before the first answer of a chat; may be empty.
     pub(super) greeting: String,
+    /// Whether texts are said in capitals.
+    capitals: bool,
+    /// The pause after a word of a text.
+    pace: Duration,
 }
 
 impl Settings {
     /// Reads the values of a session; what is absent, or is of another kind, has its default.
     pub(super) fn of(config: &JsonObject) -> Self {
         let text = |key: &str| config.get(key).and_then(Value::as_str);
+        let unasked = config.get("unasked").and_then(Value::as_array).into_iter().flatten();
+        let hello = text(LANGUAGE).and_then(languages::hello);
+        let greeting = text("greeting").filter(|greeting| !greeting.is_empty());
+        let pace = config.get("pace").and_then(Value::as_f64).unwrap_or_default();
         Self {
             asks: text("mode") != Some("auto"),
+            unasked: unasked.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
             model: text("model").unwrap_or(MODELS[0].0).to_owned(),
             thinks: config.get("verbosity").and_then(Value::as_i64).is_none_or(|verbosity| verbosity > 0),
-            greeting: text("greeting").unwrap_or_default().to_owned(),
+            greeting: hello.into_iter().chain(greeting).collect::<Vec<_>>().join(" "),
+            capitals: config.get("capitals") == Some(&Value::Bool(true)),
+            pace: Duration::from_secs_f64(pace.clamp(0.0, MAX_PACE) / 1_000.0),
+        }
+    }
+
+    /// Whether this tool waits for a person.
+    pub(super) fn asks_for(&self, tool: &str) -> bool {
+        self.asks && !self.unasked.iter().any(|name| name == tool)
+    }
+
+    /// A text as it is said.
+    pub(super) fn worded(&self, text: &str) -> String {
+        if self.capitals { text.to_uppercase() } else { text.to_owned() }
+    }
+
+    /// Waits as long as there is between two words.
+    pub(super) async fn pause(&self) {
+        if !self.pace.is_zero() {
+            tokio::time::sleep(self.pace).await;
         }
     }
 }
@@ -49,8 +87,14 @@ pub(super) fn schema() -> SessionConfigSchema {
         ("model".to_owned(), model_choice()),
         ("verbosity".to_owned(), verbosity()),
         ("greeting".to_owned(), greeting()),
+        (LANGUAGE.to_owned(), language()),
+        ("capitals".to_owned(), capitals()),
+        ("pace".to_owned(), pace()),
+        ("unasked".to_owned(), unasked()),
+        ("version".to_owned(), version()),
     ]);
-    SessionConfigSchema { r#type: "object".to_owned(), properties, required: None }
+    let required = Some(vec!["mode".to_owned()]);
+    SessionConfigSchema { r#type: "object".to_owned(), properties, required }
 }
 
 /// The default of every property.
@@ -67,7 +111,7 @@ fn mode() -> SessionConfigPropertySchema {
             "Tools that ask run without asking".to_owned(),
         ]),
         session_mutable: Some(true),
-        ..property("string", "Mode", "Whether tools that ask wait for a person", json!("interactive"))
+        ..property("string", "Permission mode", "Whether tools that ask wait for a person", json!("interactive"))
     }
 }
 
@@ -89,6 +133,51 @@ fn verbosity() -> SessionConfigPropertySchema {
 
 fn greeting() -> SessionConfigPropertySchema {
     property("string", "Greeting", "What goes before the first answer of a chat; empty for nothing", json!(""))
+}
+
+fn language() -> SessionConfigPropertySchema {
+    SessionConfigPropertySchema {
+        r#enum: Some(languages::SEEDS.iter().map(|tag| json!(tag)).collect()),
+        enum_dynamic: Some(true),
+        ..property(
+            "string",
+            "Language",
+            "The language of the hello before the first answer of a chat; empty for none",
+            json!(""),
+        )
+    }
+}
+
+fn capitals() -> SessionConfigPropertySchema {
+    SessionConfigPropertySchema {
+        session_mutable: Some(true),
+        ..property("boolean", "Capitals", "Whether texts are said in capitals", json!(false))
+    }
+}
+
+fn pace() -> SessionConfigPropertySchema {
+    SessionConfigPropertySchema {
+        session_mutable: Some(true),
+        ..property("number", "Pace", "Milliseconds after each word of a text, at most 10000", json!(0))
+    }
+}
+
+fn unasked() -> SessionConfigPropertySchema {
+    let name = json!({ "type": "string", "title": "Tool", "description": "The name of a tool" });
+    SessionConfigPropertySchema {
+        items: serde_json::from_value(name).ok(),
+        max_items: Some(MAX_UNASKED),
+        session_mutable: Some(true),
+        ..property("array", "Unasked tools", "Tools that run without asking, whatever the mode", json!([]))
+    }
+}
+
+fn version() -> SessionConfigPropertySchema {
+    let version = json!(env!("CARGO_PKG_VERSION"));
+    SessionConfigPropertySchema {
+        read_only: Some(true),
+        ..property("string", "Version", "The version of the demo that the session began with", version)
+    }
 }
 
 fn property(kind: &str, title: &str, description: &str, default: Value) -> SessionConfigPropertySchema {
@@ -141,10 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn every_property_has_a_title_and_a_description_and_only_the_greeting_stays_as_it_was_made() {
+    fn every_property_has_a_title_and_a_description_and_those_of_the_beginning_stay_as_they_were_made() {
         for (key, property) in schema().properties {
             assert!(!property.title.is_empty() && property.description.is_some(), "{key}");
-            assert_eq!(property.session_mutable == Some(true), key != "greeting", "{key}");
+            let stays = ["greeting", LANGUAGE, "version"].contains(&key.as_str());
+            assert_eq!(property.session_mutable == Some(true), !stays, "{key}");
         }
     }
 

@@ -20,8 +20,9 @@ use tokio::time::{Instant, timeout};
 use super::DemoAgent;
 use crate::actors::agent::{
     Agent, AgentEvent, AgentInput, AgentProcess, Conversation, EVENTS_AHEAD, Ending, Exchange, ProcessStart, Prompt,
-    PromptBlock, ToolDecision,
+    PromptBlock, PromptKind, ToolDecision,
 };
+use crate::clock::Clock;
 use crate::events::Channel;
 
 /// Longer than any script here takes, on the paused clock.
@@ -77,6 +78,7 @@ impl Setup {
             resume: None,
             back_to: None,
             memory: self.memory.clone(),
+            clock: Clock::fixed(1_000),
         };
         Chat { process: agent.start(start, sink), events }
     }
@@ -141,8 +143,17 @@ impl Chat {
         self.process.send(AgentInput::Answer { request_id: request.id.clone(), response, answers });
     }
 
-    /// The next event, but for the point to go back to that every turn begins with.
+    /// The next event, but for the point to go back to that every turn begins with, and the positions that it keeps.
     async fn next(&mut self) -> AgentEvent {
+        loop {
+            let event = self.event().await;
+            if position(&event).is_none() {
+                return event;
+            }
+        }
+    }
+
+    async fn event(&mut self) -> AgentEvent {
         self.heard().await.expect("the process is over")
     }
 
@@ -159,7 +170,7 @@ impl Chat {
     async fn rest(&mut self) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         loop {
-            events.push(self.next().await);
+            events.push(self.event().await);
             if matches!(events.last(), Some(AgentEvent::Ended { .. } | AgentEvent::Gone { .. })) {
                 return events;
             }
@@ -217,7 +228,7 @@ fn message(text: &str) -> Message {
 
 fn prompt(turn_id: &str, text: &str, attempt: u32) -> Prompt {
     let blocks = vec![PromptBlock::Text { text: text.to_owned() }];
-    Prompt { turn_id: turn_id.to_owned(), message: message(text), blocks, attempt }
+    Prompt { turn_id: turn_id.to_owned(), message: message(text), blocks, attempt, kind: PromptKind::Message }
 }
 
 fn said(events: &[AgentEvent]) -> String {
@@ -227,9 +238,21 @@ fn said(events: &[AgentEvent]) -> String {
         .collect()
 }
 
-/// Each event in a few words, so that a test can say what order it wants.
+/// Each event in a few words, so that a test can say what order it wants; without the positions that it keeps.
 fn brief(events: &[AgentEvent]) -> Vec<String> {
-    events.iter().map(in_brief).collect()
+    events.iter().filter(|event| position(event).is_none()).map(in_brief).collect()
+}
+
+/// The step that a turn goes on with when it is taken up, where an event keeps one.
+fn position(event: &AgentEvent) -> Option<u64> {
+    match event {
+        AgentEvent::Remember { key, value } if key.starts_with("position:") => value["step"].as_u64(),
+        _ => None,
+    }
+}
+
+fn positions(events: &[AgentEvent]) -> Vec<u64> {
+    events.iter().filter_map(position).collect()
 }
 
 fn in_brief(event: &AgentEvent) -> String {
@@ -257,6 +280,9 @@ fn in_brief(event: &AgentEvent) -> String {
         AgentEvent::Ended { ending: Ending::Cancelled, turn_id } => format!("cancelled {turn_id}"),
         AgentEvent::Ended { ending: Ending::Failed { error_type, message, resumable }, .. } => {
             format!("failed {error_type} {message}{}", if *resumable { " resumable" } else { "" })
+        }
+        AgentEvent::Ended { ending: Ending::Limited { kind, resets_at, .. }, .. } => {
+            format!("limited {} {resets_at:?}", kind.word())
         }
         other => panic!("the demo does not say {other:?}"),
     }
@@ -767,12 +793,29 @@ fn a_resumed_turn_goes_on_with_the_step_after_the_one_that_failed() {
     paused(async {
         let mut chat = Chat::new();
         let script = "/say a\n/fail-resumable one\n/say b\n/fail-resumable two\n/say c";
-        let position = |step| format!("remember position:ahp-chat:/c {}", json!({"turn": "t", "step": step}));
-        assert_eq!(chat.turn("t", script).await, ["text a ", &position(2), "failed demo one resumable"]);
+        chat.prompt("t", script);
+        let events = chat.rest().await;
+        assert_eq!(positions(&events), [1, 2]);
+        assert_eq!(brief(&events), ["text a ", "failed demo one resumable"]);
         chat.resume("t", script);
-        assert_eq!(brief(&chat.rest().await), ["text b ", &position(4), "failed demo two resumable"]);
+        let events = chat.rest().await;
+        assert_eq!(positions(&events), [3, 4]);
+        assert_eq!(brief(&events), ["text b ", "failed demo two resumable"]);
         chat.resume("t", script);
         assert_eq!(brief(&chat.rest().await), ["text c ", "complete"]);
+    });
+}
+
+#[test]
+fn a_limit_ends_the_turn_with_the_time_when_it_lifts_and_the_turn_goes_on_after_it() {
+    paused(async {
+        let mut chat = Chat::new();
+        let script = "/limit usage 5\n/limit overload\n/say b";
+        assert_eq!(chat.turn("t", script).await, ["limited usage Some(6000)"]);
+        chat.resume("t", script);
+        assert_eq!(brief(&chat.rest().await), ["limited overload None"]);
+        chat.resume("t", script);
+        assert_eq!(brief(&chat.rest().await), ["text b ", "complete"]);
     });
 }
 
@@ -780,8 +823,9 @@ fn a_resumed_turn_goes_on_with_the_step_after_the_one_that_failed() {
 fn a_crash_is_the_last_that_a_process_says() {
     paused(async {
         let mut chat = Chat::new();
-        let position = format!("remember position:ahp-chat:/c {}", json!({"turn": "t", "step": 2}));
-        assert_eq!(chat.turn("t", "/say a\n/crash\n/say b").await, ["text a ", &position, "gone"]);
+        chat.prompt("t", "/say a\n/crash\n/say b");
+        let events = chat.rest().await;
+        assert_eq!((positions(&events), brief(&events)), (vec![1, 2], vec!["text a ".to_owned(), "gone".to_owned()]));
         chat.prompt("u", "/say c");
         assert!(chat.is_over().await);
     });
@@ -798,16 +842,34 @@ fn a_new_process_goes_on_after_the_crash_that_it_finds_in_memory() {
 
         let mut elsewhere = setup.start(&DemoAgent::default(), "d");
         elsewhere.resume("t", "/say a\n/crash\n/say b");
-        assert_eq!(brief(&elsewhere.rest().await), ["complete"]);
+        assert_eq!(brief(&elsewhere.rest().await), ["text a ", "gone"]);
     });
 }
 
 #[test]
-fn a_turn_taken_up_by_a_process_that_does_not_know_it_says_nothing_and_completes() {
+fn a_turn_taken_up_by_a_process_that_does_not_know_it_was_at_its_first_step() {
     paused(async {
         let mut chat = Chat::new();
-        chat.resume("t", "/say a\n/fail-resumable b\n/say c");
-        assert_eq!(brief(&chat.rest().await), ["complete"]);
+        chat.resume("t", "/say a\n/say b");
+        assert_eq!(brief(&chat.rest().await), ["text a ", "text \nb ", "complete"]);
+    });
+}
+
+#[test]
+fn each_step_that_is_done_is_kept_behind_what_it_said() {
+    paused(async {
+        let mut chat = Chat::new();
+        chat.prompt("t", "/say a\n/tool ls x\n/say b");
+        let events = chat.rest().await;
+        let at = |step| events.iter().position(|event| position(event) == Some(step)).unwrap();
+        let before = |end: usize| brief(&events[..end]);
+        assert_eq!(before(at(1)), ["text a "]);
+        assert_eq!(before(at(2)).last().unwrap(), "done x");
+        assert_eq!(positions(&events), [1, 2]);
+        let memory = BTreeMap::from([("position:ahp-chat:/c".to_owned(), json!({"turn": "t", "step": 1}))]);
+        let mut next = Setup { memory, ..Setup::default() }.start(&DemoAgent::default(), "c");
+        next.resume("t", "/say a\n/tool ls x\n/say b");
+        assert_eq!(brief(&next.rest().await), ["started ls", "running x", "done x", "text b ", "complete"]);
     });
 }
 

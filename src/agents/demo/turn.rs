@@ -4,23 +4,25 @@
 //! said when the chat has taken it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{
-    ChatInputAnswer, ChatInputResponseKind, ToolCallResult, ToolResultContent, ToolResultTextContent, UsageInfo,
-};
+use ahp_types::state::{Message, ToolCallResult, ToolResultContent, ToolResultTextContent, UsageInfo};
 use serde_json::{Value, json};
 
 use super::asks::{self, ALLOW_ALWAYS, Asks, Steering, unique_id};
+use super::background::Backgrounds;
 use super::history::History;
 use super::rules::SessionRules;
 use super::script::{self, Step};
 use super::settings::Settings;
-use crate::actors::agent::{AgentEvent, AgentSink, Ending, ProcessStart, Prompt, PromptBlock, ToolDecision};
+use super::workers::{Seats, Worker};
+use crate::actors::agent::{
+    AgentEvent, AgentInput, AgentSink, Ending, LimitKind, ProcessStart, Prompt, PromptBlock, PromptKind, ToolDecision,
+};
 use crate::actors::visuals::NewVisual;
+use crate::clock::{self, Clock};
 
 /// The `errorType` of a turn that was told to fail.
 const ERROR_TYPE: &str = "demo";
@@ -36,11 +38,15 @@ pub(super) enum Left {
 /// What a process has on its desk between and during turns.
 pub(super) struct Desk {
     pub(super) events: AgentSink,
+    clock: Clock,
     directories: Vec<String>,
     rules: Arc<SessionRules>,
     settings: RefCell<Settings>,
     history: RefCell<History>,
     asks: RefCell<Asks>,
+    /// The workers of the running turn.
+    pub(super) seats: RefCell<Seats>,
+    pub(super) background: Backgrounds,
     /// Where the last turn that can be taken up goes on.
     position: RefCell<Option<Position>>,
     /// The key that the session's memory holds the position under.
@@ -69,13 +75,17 @@ impl Position {
 impl Desk {
     pub(super) fn new(start: ProcessStart, rules: Arc<SessionRules>, events: AgentSink) -> Self {
         let position_key = format!("position:{}", start.chat);
+        let background = Backgrounds::new(events.clone());
         Self {
             events,
+            clock: start.clock,
             directories: start.directories,
             rules,
             settings: RefCell::new(Settings::of(&start.config)),
             history: RefCell::new(History::new(start.conversation, start.back_to.map(|back| back.point))),
             asks: RefCell::default(),
+            seats: RefCell::default(),
+            background,
             position: RefCell::new(start.memory.get(&position_key).and_then(Position::from_value)),
             position_key,
         }
@@ -89,36 +99,39 @@ impl Desk {
     /// Begins a turn: nothing of the one before it is awaited any more.
     pub(super) fn begin(&self, prompt: &Prompt) {
         self.asks.take();
+        self.seats.take();
         self.history.borrow_mut().begin(&prompt.turn_id, &prompt.message.text);
     }
 
-    pub(super) fn configure(&self, config: &JsonObject) {
+    /// Takes what is told between and during turns. What is for a worker is for whoever asked: no two things that are asked
+    /// for have one id.
+    pub(super) fn hear(&self, input: AgentInput) {
+        match input {
+            AgentInput::Configured { config } => self.configure(&config),
+            AgentInput::Decide { tool_call_id, decision } => self.asks.borrow_mut().decide(&tool_call_id, decision),
+            AgentInput::Answer { request_id, response, answers } => {
+                self.asks.borrow_mut().answer(&request_id, &response, &answers);
+            }
+            AgentInput::Steer { id, message, .. } => {
+                self.asks.borrow_mut().steer(Steering { id, text: message.text });
+            }
+            AgentInput::VisualPublished { request_id, outcome } => {
+                self.asks.borrow_mut().published(&request_id, outcome);
+            }
+            AgentInput::ClientToolDone { tool_call_id, .. } => self.asks.borrow_mut().complete(&tool_call_id),
+            AgentInput::StopBackgroundWork { id } => self.background.stop(&id),
+            AgentInput::WorkerOpened { worker, .. } => self.seats.borrow_mut().opened(&worker, Ok(())),
+            AgentInput::WorkerRefused { worker, problem } => self.seats.borrow_mut().opened(&worker, Err(problem)),
+            AgentInput::OfWorker { worker, input } => match *input {
+                AgentInput::Cancel { .. } => self.seats.borrow_mut().stop(&worker),
+                input => self.hear(input),
+            },
+            AgentInput::Prompt(_) | AgentInput::Cancel { .. } | AgentInput::Close => {}
+        }
+    }
+
+    fn configure(&self, config: &JsonObject) {
         *self.settings.borrow_mut() = Settings::of(config);
-    }
-
-    pub(super) fn decide(&self, tool_call_id: &str, decision: ToolDecision) {
-        self.asks.borrow_mut().decide(tool_call_id, decision);
-    }
-
-    pub(super) fn complete(&self, tool_call_id: &str) {
-        self.asks.borrow_mut().complete(tool_call_id);
-    }
-
-    pub(super) fn published(&self, request_id: &str, outcome: Result<String, String>) {
-        self.asks.borrow_mut().published(request_id, outcome);
-    }
-
-    pub(super) fn steer(&self, id: String, text: String) {
-        self.asks.borrow_mut().steer(Steering { id, text });
-    }
-
-    pub(super) fn answer(
-        &self,
-        request_id: &str,
-        response: &ChatInputResponseKind,
-        answers: &HashMap<String, ChatInputAnswer>,
-    ) {
-        self.asks.borrow_mut().answer(request_id, response, answers);
     }
 }
 
@@ -135,12 +148,42 @@ pub(super) struct Turn<'a> {
     prompt: Prompt,
     settings: Settings,
     open: Cell<Option<OpenPart>>,
+    /// Of a worker: who it is, and what it has said.
+    worker: Option<Worker>,
+    /// Questions that the turn did not wait for.
+    unawaited: RefCell<Vec<String>>,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(desk: &'a Desk, prompt: Prompt) -> Self {
         let settings = desk.settings.borrow().clone();
-        Self { desk, prompt, settings, open: Cell::new(None) }
+        Self { desk, prompt, settings, open: Cell::new(None), worker: None, unawaited: RefCell::default() }
+    }
+
+    /// The turn of a worker that this turn spawns.
+    pub(super) fn of_worker(&self, prompt: Prompt, worker: Worker) -> Turn<'a> {
+        Turn { settings: self.settings.clone(), worker: Some(worker), ..Turn::new(self.desk, prompt) }
+    }
+
+    pub(super) fn desk(&self) -> &'a Desk {
+        self.desk
+    }
+
+    pub(super) fn is_worker(&self) -> Option<&Worker> {
+        self.worker.as_ref()
+    }
+
+    /// The message that it answers.
+    pub(super) fn message(&self) -> Message {
+        self.prompt.message.clone()
+    }
+
+    /// Hands an event to the chat, or to the worker's.
+    pub(super) async fn emit(&self, event: AgentEvent) -> Result<(), Left> {
+        match &self.worker {
+            Some(worker) => self.desk.emit(worker.says(event)).await,
+            None => self.desk.emit(event).await,
+        }
     }
 
     /// Does the turn, its ending included.
@@ -148,16 +191,27 @@ impl<'a> Turn<'a> {
         // At the beginning: also a turn that is stopped can be gone back to. The demo's word for its end is the turn's id.
         self.desk.emit(AgentEvent::RewindPoint { turn_id: self.id(), point: self.id() }).await?;
         let ending = self.perform().await?;
-        self.desk.emit(AgentEvent::Ended { turn_id: self.id(), ending }).await
+        self.emit(AgentEvent::Ended { turn_id: self.id(), ending }).await
     }
 
-    async fn perform(&self) -> Result<Ending, Left> {
-        let steps = script::parse(&self.prompt.message.text);
-        let first = self.first_step(steps.len());
+    pub(super) async fn perform(&self) -> Result<Ending, Left> {
+        if self.prompt.kind == PromptKind::Compact {
+            let (before, after) = self.desk.history.borrow().compacted(&self.prompt.turn_id);
+            self.compact(Some(before), Some(after)).await?;
+            return Ok(Ending::Complete);
+        }
+        let steps = match &self.worker {
+            Some(_) => script::parse_line(&self.prompt.message.text),
+            None => script::parse(&self.prompt.message.text),
+        };
+        let first = self.first_step();
         if first == 0 {
             self.greet().await?;
         }
         for (at, step) in steps.into_iter().enumerate().skip(first) {
+            if at > first {
+                self.keep_position(at).await?;
+            }
             if let Some(ending) = self.step(at, step).await? {
                 return Ok(ending);
             }
@@ -166,20 +220,20 @@ impl<'a> Turn<'a> {
         Ok(Ending::Complete)
     }
 
-    /// The step to begin with. A turn that is taken up and that nothing is known of has none left.
-    fn first_step(&self, steps: usize) -> usize {
-        if self.prompt.attempt == 0 {
-            return 0;
-        }
+    /// The step to begin with. A turn that is taken up and that nothing is known of was at its first.
+    fn first_step(&self) -> usize {
         match &*self.desk.position.borrow() {
-            Some(position) if position.turn_id == self.prompt.turn_id => position.step,
-            _ => steps,
+            Some(position) if self.prompt.attempt > 0 && position.turn_id == self.prompt.turn_id => position.step,
+            _ => 0,
         }
     }
 
     async fn greet(&self) -> Result<(), Left> {
         let greeting = &self.settings.greeting;
-        if greeting.is_empty() || !self.desk.history.borrow().is_empty_before(&self.prompt.turn_id) {
+        if self.worker.is_some()
+            || greeting.is_empty()
+            || !self.desk.history.borrow().is_empty_before(&self.prompt.turn_id)
+        {
             return Ok(());
         }
         self.say(greeting).await
@@ -199,8 +253,12 @@ impl<'a> Turn<'a> {
             Step::AwaitSteering => self.await_steering().await?,
             Step::Usage { input, output } => self.usage(input, output).await?,
             Step::Notice(text) => self.part(AgentEvent::Notice { turn_id: self.id(), text }).await?,
-            Step::Activity(text) => self.desk.emit(AgentEvent::Activity { text }).await?,
+            Step::Compact { before, after } => self.compact(before, after).await?,
+            Step::Background { label, pause } => self.background(label, pause).await?,
+            Step::Subagent(script) => self.subagent(at, script).await?,
+            Step::Activity(text) => self.emit(AgentEvent::Activity { text }).await?,
             Step::Fail { text, resumable } => return self.fail(at, text, resumable).await.map(Some),
+            Step::Limit { kind, lifts_after } => return self.limit(at, kind, lifts_after).await.map(Some),
             Step::Crash => return Err(self.crash(at).await?),
             Step::Context => self.say_whole(&self.context()).await?,
             Step::History => self.say_whole(&self.history()).await?,
@@ -209,7 +267,7 @@ impl<'a> Turn<'a> {
         Ok(None)
     }
 
-    fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         self.prompt.turn_id.clone()
     }
 
@@ -217,8 +275,9 @@ impl<'a> Turn<'a> {
 
     async fn say(&self, text: &str) -> Result<(), Left> {
         let mut separator = self.open_text();
-        for word in script::words(text) {
+        for word in script::words(&self.settings.worded(text)) {
             self.text(std::mem::take(&mut separator), &word).await?;
+            self.settings.pause().await;
         }
         Ok(())
     }
@@ -229,7 +288,7 @@ impl<'a> Turn<'a> {
 
     /// Says the answers to questions that the turn did not wait for and that came meanwhile.
     async fn say_unsaid(&self) -> Result<(), Left> {
-        let unsaid = self.desk.asks.borrow_mut().take_unsaid();
+        let unsaid = self.desk.asks.borrow_mut().take_unsaid(&self.unawaited.borrow());
         for words in unsaid {
             self.say(&words).await?;
         }
@@ -253,7 +312,7 @@ impl<'a> Turn<'a> {
         }
         let joins = self.open.replace(Some(OpenPart::Reasoning)) == Some(OpenPart::Reasoning);
         let text = if joins { format!("\n{text}") } else { text };
-        self.desk.emit(AgentEvent::Reasoning { turn_id: self.id(), text }).await
+        self.emit(AgentEvent::Reasoning { turn_id: self.id(), text }).await
     }
 
     /// Opens a line of text: what has to stand before its first word.
@@ -266,15 +325,30 @@ impl<'a> Turn<'a> {
 
     async fn text(&self, separator: Separator, words: &str) -> Result<(), Left> {
         let text = if separator == Separator::Line { format!("\n{words}") } else { words.to_owned() };
-        self.desk.emit(AgentEvent::Text { turn_id: self.id(), text: text.clone() }).await?;
-        self.desk.history.borrow_mut().said(&text, separator == Separator::Part);
+        self.emit(AgentEvent::Text { turn_id: self.id(), text: text.clone() }).await?;
+        match &self.worker {
+            Some(worker) => worker.said(&text, separator == Separator::Part),
+            None => self.desk.history.borrow_mut().said(&text, separator == Separator::Part),
+        }
+        Ok(())
+    }
+
+    async fn compact(&self, before: Option<u64>, after: Option<u64>) -> Result<(), Left> {
+        self.part(AgentEvent::Compacted { turn_id: self.id(), before, after }).await
+    }
+
+    async fn background(&self, label: String, pause: Duration) -> Result<(), Left> {
+        let worker = self.worker.as_ref().map(|worker| worker.id.clone());
+        let work = self.desk.background.begin(label, pause, worker);
+        self.emit(AgentEvent::BackgroundWork { work: work.listed() }).await?;
+        work.run();
         Ok(())
     }
 
     /// Emits what is a part of its own, so that text after it begins another.
-    async fn part(&self, event: AgentEvent) -> Result<(), Left> {
+    pub(super) async fn part(&self, event: AgentEvent) -> Result<(), Left> {
         self.open.set(None);
-        self.desk.emit(event).await
+        self.emit(event).await
     }
 
     // What is asked.
@@ -290,7 +364,7 @@ impl<'a> Turn<'a> {
             contributor: None,
         })
         .await?;
-        let input = if asks && self.settings.asks && !self.desk.rules.allows(name) {
+        let input = if asks && self.settings.asks_for(name) && !self.desk.rules.allows(name) {
             let Some(approved) = self.ask(&call, name, input).await? else { return Ok(()) };
             approved
         } else {
@@ -314,7 +388,7 @@ impl<'a> Turn<'a> {
     async fn ask(&self, call: &str, name: &str, input: String) -> Result<Option<String>, Left> {
         let decision = self.desk.asks.borrow_mut().await_decision(call);
         let ask = asks::tool_ask(name, &input);
-        self.desk.emit(AgentEvent::ToolAsked { turn_id: self.id(), tool_call_id: call.to_owned(), ask }).await?;
+        self.emit(AgentEvent::ToolAsked { turn_id: self.id(), tool_call_id: call.to_owned(), ask }).await?;
         match decision.await.map_err(|_| Left::Closed)? {
             ToolDecision::Deny { .. } => Ok(None),
             ToolDecision::Approve { option, edited_input } => {
@@ -342,6 +416,7 @@ impl<'a> Turn<'a> {
         let request = asks::request(text, options, waits);
         if !waits {
             self.desk.asks.borrow_mut().expect_answer(&request.id);
+            self.unawaited.borrow_mut().push(request.id.clone());
             return self.part(AgentEvent::Asked { turn_id: self.id(), request }).await;
         }
         let answer = self.desk.asks.borrow_mut().await_answer(&request.id);
@@ -355,7 +430,7 @@ impl<'a> Turn<'a> {
         let request_id = unique_id();
         let outcome = self.desk.asks.borrow_mut().await_visual(&request_id);
         let visual = Box::new(NewVisual { title, html, ..NewVisual::default() });
-        self.desk.emit(AgentEvent::Visual { turn_id: self.id(), request_id, visual }).await?;
+        self.emit(AgentEvent::Visual { turn_id: self.id(), request_id, visual }).await?;
         match outcome.await.map_err(|_| Left::Closed)? {
             Ok(words) | Err(words) => self.say(&words).await,
         }
@@ -363,6 +438,9 @@ impl<'a> Turn<'a> {
 
     /// Waits for a message into this turn. Until it says that it has it, the host keeps the message.
     async fn await_steering(&self) -> Result<(), Left> {
+        if self.worker.is_some() {
+            return self.say("nobody steers a subagent").await;
+        }
         let message = self.desk.asks.borrow_mut().await_steering();
         self.desk.emit(AgentEvent::TakesSteering { turn_id: self.id() }).await?;
         let Steering { id, text } = message.await.map_err(|_| Left::Closed)?;
@@ -380,30 +458,54 @@ impl<'a> Turn<'a> {
             model: Some(chosen.unwrap_or_else(|| self.settings.model.clone())),
             ..UsageInfo::default()
         };
-        self.desk.emit(AgentEvent::Usage { turn_id: self.id(), usage }).await
+        self.emit(AgentEvent::Usage { turn_id: self.id(), usage }).await
     }
 
     async fn remember(&self, key: String, value: Value) -> Result<(), Left> {
         self.desk.emit(AgentEvent::Remember { key, value }).await
     }
 
-    /// Keeps that the turn goes on after the step `at`, for this process and for the next.
-    async fn keep_position(&self, at: usize) -> Result<(), Left> {
-        let position = Position { turn_id: self.id(), step: at + 1 };
+    /// The turn of the chat, and the step in it, that this turn comes from.
+    pub(super) fn home(&self, at: usize) -> (String, usize) {
+        self.worker.as_ref().map_or_else(|| (self.id(), at), |worker| worker.spawned_at.clone())
+    }
+
+    /// Keeps that the turn goes on with this step when it is taken up, by this process or by the next. A worker's is not: it
+    /// begins anew with the step that spawned it.
+    async fn keep_position(&self, step: usize) -> Result<(), Left> {
+        match &self.worker {
+            Some(_) => Ok(()),
+            None => self.keep(Position { turn_id: self.id(), step }).await,
+        }
+    }
+
+    async fn keep(&self, position: Position) -> Result<(), Left> {
         let value = position.to_value();
         *self.desk.position.borrow_mut() = Some(position);
         self.remember(self.desk.position_key.clone(), value).await
     }
 
     async fn fail(&self, at: usize, message: String, resumable: bool) -> Result<Ending, Left> {
+        let resumable = resumable && self.worker.is_none();
         if resumable {
-            self.keep_position(at).await?;
+            self.keep_position(at + 1).await?;
         }
         Ok(Ending::Failed { error_type: ERROR_TYPE.to_owned(), message, resumable })
     }
 
+    async fn limit(&self, at: usize, kind: LimitKind, lifts_after: Option<Duration>) -> Result<Ending, Left> {
+        self.keep_position(at + 1).await?;
+        let resets_at = lifts_after.map(|span| clock::later(self.desk.clock.now(), span));
+        let message = match kind {
+            LimitKind::Usage => "the demo used up its plan, as it was told to",
+            LimitKind::Overload => "the demo is overloaded, as it was told to be",
+        };
+        Ok(Ending::Limited { kind, message: message.to_owned(), resets_at })
+    }
+
     async fn crash(&self, at: usize) -> Result<Left, Left> {
-        self.keep_position(at).await?;
+        let (turn_id, at) = self.home(at);
+        self.keep(Position { turn_id, step: at + 1 }).await?;
         self.desk.emit(AgentEvent::Gone { problem: "the demo crashed, as it was told to".to_owned() }).await?;
         Ok(Left::Crashed)
     }
@@ -413,6 +515,9 @@ impl<'a> Turn<'a> {
     }
 
     fn history(&self) -> String {
+        if self.worker.is_some() {
+            return as_json(&[(); 0]);
+        }
         as_json(&self.desk.history.borrow().entries_before(&self.prompt.turn_id))
     }
 }

@@ -1,13 +1,17 @@
 //! An agent that does nothing by itself: it notes what it is told, and says what a test makes it say.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
-    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, ToolDecision,
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, Prompt, ToolDecision,
 };
 use scrollback::agents;
+
+use super::eventually;
 
 /// Stands in the place of the demo. Cheap to clone.
 #[derive(Clone)]
@@ -16,13 +20,23 @@ pub struct RecordingAgent {
     name: &'static str,
     extras: AgentExtras,
     heard: Arc<Mutex<Heard>>,
+    gate: Arc<Gate>,
 }
 
 #[derive(Default)]
 struct Heard {
     starts: usize,
     inputs: Vec<AgentInput>,
+    /// The newest process's way to its chat, and of each turn the one that was prompted with it last.
     sink: Option<AgentSink>,
+    sinks: HashMap<String, AgentSink>,
+}
+
+/// Whether processes take what they are told, and whether one waits with it.
+#[derive(Default)]
+struct Gate {
+    held: AtomicBool,
+    waits: AtomicBool,
 }
 
 impl RecordingAgent {
@@ -33,12 +47,48 @@ impl RecordingAgent {
     /// One that stands beside the demo, under a name of its own.
     pub fn named(name: &'static str) -> Self {
         let demo = agents::built_in();
-        Self { extras: demo.extras(), demo, name, heard: Arc::default() }
+        Self { extras: demo.extras(), demo, name, heard: Arc::default(), gate: Arc::default() }
+    }
+
+    /// What its processes were told, picked.
+    pub fn inputs<T>(&self, pick: impl Fn(&AgentInput) -> Option<T>) -> Vec<T> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.inputs.iter().filter_map(pick).collect()
+    }
+
+    /// Waits until its processes were told what `holds` looks for.
+    pub async fn until(&self, holds: impl Fn(&[AgentInput]) -> bool) {
+        let heard = || holds(&self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs);
+        eventually("the agent is told", heard).await;
     }
 
     /// The same, able to do this.
     pub fn with_extras(self, extras: AgentExtras) -> Self {
         Self { extras, ..self }
+    }
+
+    /// Lets the next thing that a process is told block its chat's thread, until [`RecordingAgent::let_go`].
+    pub fn hold_up(&self) {
+        self.gate.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a chat's thread is blocked.
+    pub fn holds_up(&self) -> bool {
+        self.gate.waits.load(Ordering::SeqCst)
+    }
+
+    pub fn let_go(&self) {
+        self.gate.held.store(false, Ordering::SeqCst);
+    }
+
+    /// The newest prompt.
+    pub fn last_prompt(&self) -> Prompt {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = heard.inputs.iter().rev().find_map(|input| match input {
+            AgentInput::Prompt(prompt) => Some(prompt.clone()),
+            _ => None,
+        });
+        newest.expect("it was never prompted")
     }
 
     /// How many processes were started.
@@ -57,7 +107,7 @@ impl RecordingAgent {
     }
 
     /// All that its processes were told.
-    pub fn inputs(&self) -> Vec<AgentInput> {
+    pub fn told(&self) -> Vec<AgentInput> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.clone()
     }
 
@@ -87,9 +137,23 @@ impl RecordingAgent {
         heard.inputs.iter().filter(|input| matches!(input, AgentInput::Configured { .. })).count()
     }
 
-    /// Makes the newest process say `text` in `turn`.
+    /// Makes the process that was prompted with `turn` say `text` in it.
     pub async fn says(&self, turn: &str, text: &str) {
-        self.emits(AgentEvent::Text { turn_id: turn.into(), text: text.into() }).await;
+        let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sinks.get(turn).cloned();
+        let event = AgentEvent::Text { turn_id: turn.into(), text: text.into() };
+        sink.expect("no process was prompted with it").send(event).await.expect("the process is gone");
+    }
+
+    /// Makes the process that was prompted with `turn` go away.
+    pub async fn dies(&self, turn: &str, problem: &str) {
+        let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sinks.get(turn).cloned();
+        let gone = AgentEvent::Gone { problem: problem.into() };
+        sink.expect("no process was prompted with it").send(gone).await.expect("the process is gone");
+    }
+
+    /// Makes the newest process end `turn` in this way.
+    pub async fn ended(&self, turn: &str, ending: Ending) {
+        self.emits(AgentEvent::Ended { turn_id: turn.into(), ending }).await;
     }
 
     /// Makes the newest process complete `turn`.
@@ -124,15 +188,26 @@ impl Agent for RecordingAgent {
     fn start(&self, _: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.starts += 1;
-        heard.sink = Some(events);
-        Box::new(Process(self.clone()))
+        heard.sink = Some(events.clone());
+        Box::new(Process { agent: self.clone(), events })
     }
 }
 
-struct Process(RecordingAgent);
+struct Process {
+    agent: RecordingAgent,
+    events: AgentSink,
+}
 
 impl AgentProcess for Process {
     fn send(&mut self, input: AgentInput) {
-        self.0.heard.lock().unwrap_or_else(PoisonError::into_inner).inputs.push(input);
+        while self.agent.gate.held.load(Ordering::SeqCst) {
+            self.agent.gate.waits.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        let mut heard = self.agent.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let AgentInput::Prompt(prompt) = &input {
+            heard.sinks.insert(prompt.turn_id.clone(), self.events.clone());
+        }
+        heard.inputs.push(input);
     }
 }

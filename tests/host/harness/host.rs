@@ -134,6 +134,17 @@ impl TestHost {
         look(&actions);
     }
 
+    /// The whole log: the number and the bytes of each event.
+    pub fn log(&self) -> Vec<(ServerSeq, Vec<u8>)> {
+        let mut log = Vec::new();
+        let mut visit = |record: Record| {
+            log.push((record.seq, record.action.to_vec()));
+            ControlFlow::Continue(())
+        };
+        self.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+        log
+    }
+
     /// The bounds of the batch that the event with this number is in.
     pub fn batch_of(&self, seq: u64) -> (u64, u64) {
         let mut found = (0, 0);

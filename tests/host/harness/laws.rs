@@ -16,12 +16,18 @@ use super::is_ending;
 struct Turns {
     running: Option<String>,
     seen: BTreeSet<String>,
+    /// The ids that are queued, and the one in the slot.
+    queued: BTreeSet<String>,
+    steering: Option<String>,
+    /// The queued messages whose turns began.
+    went_out: BTreeSet<String>,
     /// What happened to turns, for the message of a failure.
     story: Vec<String>,
 }
 
-/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once, and that
-/// nothing waits for an answer in a chat without a running turn. Returns the turns that run at its end.
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again where it was resumed), that no
+/// message goes out twice, and that in a chat without a running turn nothing waits for an answer, the slot is empty, and the
+/// queue is empty or paused. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
     let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
     let mut sessions: BTreeMap<String, Option<replay::At<SessionFold>>> = BTreeMap::new();
@@ -31,10 +37,12 @@ pub fn check(store: &dyn Store) -> Vec<String> {
             replay::step(sessions.entry(channel).or_default(), &record).unwrap();
         } else if record.kind == Kind::Action {
             let action: Value = serde_json::from_slice(&record.action).unwrap();
-            turn(chats.entry(channel).or_default(), &action, record.seq);
+            turn(chats.entry(channel.clone()).or_default(), &action, record.seq);
+            message(chats.entry(channel).or_default(), &action, record.seq);
         }
         if record.seq == record.batch.1 {
             nothing_outlives_its_turn(&chats, &sessions, record.seq);
+            what_waits_is_paused(&chats, &sessions, record.seq);
         }
         ControlFlow::Continue(())
     };
@@ -52,6 +60,10 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
         assert_eq!(turns.running, None, "event {seq}: a turn starts over another: {action}: {:?}", story());
         assert!(turns.seen.insert(id.clone()), "event {seq}: a turn id comes twice: {action}");
         turns.running = Some(id);
+    } else if action["type"] == "chat/turnResume" {
+        assert_eq!(turns.running, None, "event {seq}: a turn is resumed over another: {action}: {:?}", story());
+        assert!(turns.seen.contains(&id), "event {seq}: what is resumed never ran: {action}");
+        turns.running = Some(id);
     } else if is_ending(action) {
         assert_eq!(turns.running, Some(id), "event {seq}: what ends does not run: {action}: {:?}", story());
         turns.running = None;
@@ -67,5 +79,42 @@ fn nothing_outlives_its_turn(
         let chat = id_and_chat(entry).unwrap().1;
         let runs = chats.get(chat).is_some_and(|turns| turns.running.is_some());
         assert!(runs, "event {seq}: {chat} waits for an answer and no turn runs in it");
+    }
+}
+
+fn message(chat: &mut Turns, action: &Value, seq: ServerSeq) {
+    let id = || action["id"].as_str().unwrap_or_default().to_owned();
+    let is_queued = action["kind"] == "queued";
+    match action["type"].as_str().unwrap_or_default() {
+        "chat/pendingMessageSet" if is_queued => drop(chat.queued.insert(id())),
+        "chat/pendingMessageSet" => chat.steering = Some(id()),
+        "chat/pendingMessageRemoved" if is_queued => assert!(chat.queued.remove(&id()), "event {seq}: {action}"),
+        "chat/pendingMessageRemoved" => assert_eq!(chat.steering.take(), Some(id()), "event {seq}"),
+        "chat/turnStarted" => {
+            if let Some(queued) = action["queuedMessageId"].as_str() {
+                assert!(!chat.queued.contains(queued), "event {seq}: {queued} goes out and waits on");
+                assert!(chat.went_out.insert(queued.to_owned()), "event {seq}: {queued} goes out again");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn what_waits_is_paused(
+    chats: &BTreeMap<String, Turns>,
+    sessions: &BTreeMap<String, Option<replay::At<SessionFold>>>,
+    seq: ServerSeq,
+) {
+    for fold in sessions.values().flatten().map(|at| &at.fold).filter(|fold| !fold.disposed) {
+        let paused = fold.paused_queues();
+        for chat in fold.state.chats.iter().map(|chat| &chat.resource) {
+            let Some(turns) = chats.get(chat) else { continue };
+            let is_paused = paused.contains(chat);
+            assert!(!(is_paused && turns.queued.is_empty()), "event {seq}: {chat}: an empty queue is paused");
+            if turns.running.is_none() {
+                assert_eq!(turns.steering, None, "event {seq}: {chat}: the slot outlives its turn");
+                assert_eq!(is_paused, !turns.queued.is_empty(), "event {seq}: {chat}: nobody sends what is queued");
+            }
+        }
     }
 }

@@ -35,6 +35,8 @@ pub enum Deed {
     Start,
     Cancel,
     Queue,
+    Steer,
+    TakeBackSteering,
     Edit,
     TakeBack,
     Reorder,
@@ -60,6 +62,8 @@ const DEEDS: &[(u64, Deed)] = &[
     (5, Deed::Start),
     (2, Deed::Cancel),
     (3, Deed::Queue),
+    (1, Deed::Steer),
+    (1, Deed::TakeBackSteering),
     (1, Deed::Edit),
     (1, Deed::TakeBack),
     (1, Deed::Reorder),
@@ -98,7 +102,7 @@ impl Deed {
 }
 
 /// What the demo is asked to do.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: &[&str] = &[
     "/client-tool tests all\n/words 3",
     "hello there",
     "/words 40",
@@ -115,6 +119,9 @@ const SCRIPTS: [&str; 17] = [
     "/sleep 30000",
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
+    "/subagent /words 9 1 ;; /subagent /ask-tool deep down ;; /fail never\nback",
+    "/subagent /say left behind ;; /background watch 20 ;; /words 20 2\n/fail in vain",
+    "/words 5 1\n/await-steering\n/words 3\n/await-steering",
     "",
 ];
 
@@ -195,6 +202,8 @@ impl Walk {
         match deed {
             Deed::Start => self.start(who, &chat, choice.b).await,
             Deed::Cancel => self.cancel(who, &chat).await,
+            Deed::Steer => self.steer(who, &chat, choice.b).await,
+            Deed::TakeBackSteering => self.take_back_steering(who, &chat).await,
             Deed::Queue => self.queue(who, &chat, choice.b).await,
             Deed::Edit => self.edit(who, &chat, choice.b).await,
             Deed::TakeBack => self.take_back(who, &chat, choice.b).await,
@@ -246,6 +255,29 @@ impl Walk {
         let text = SCRIPTS[(script % SCRIPTS.len() as u64) as usize];
         let action = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message(text) });
         self.dispatch(who, chat, action).await;
+    }
+
+    async fn steer(&mut self, who: usize, chat: &str, which: u64) {
+        let id = match which % 3 {
+            // One that waits already is edited, or moved.
+            0 => self.steering(who, chat),
+            1 if which.is_multiple_of(2) => self.one_queued(who, chat, which),
+            _ => self.name("s"),
+        };
+        let text = self.name("steer ");
+        let action =
+            json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message(&text) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn take_back_steering(&mut self, who: usize, chat: &str) {
+        let id = self.steering(who, chat);
+        self.dispatch(who, chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id })).await;
+    }
+
+    fn steering(&self, who: usize, chat: &str) -> String {
+        let slot = self.mirrors[who].chat(chat).and_then(|chat| chat.steering_message.as_ref());
+        slot.map_or_else(|| "s0".into(), |message| message.id.clone())
     }
 
     fn queued(&self, who: usize, chat: &str) -> Vec<PendingMessage> {

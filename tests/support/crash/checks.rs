@@ -75,10 +75,17 @@ pub fn shown(people: &[Person], log: &Log) -> Result<usize, Broken> {
     Ok(lost)
 }
 
-/// Every turn has exactly one ending. Returns how many endings the newest start gave to turns that were running: those of
-/// turns which had none among what was written before it.
-pub fn endings(before: &Log, now: &Log) -> Result<usize, Broken> {
-    let mut open: HashMap<(String, String), u64> = HashMap::new();
+/// The turns that have no ending yet, by chat and id, each with how many kills it has outlived.
+pub type Open = HashMap<(String, String), u32>;
+
+/// How many kills a turn may outlive: one that its first process was ended by, and one that came before its second process
+/// had ended it.
+const KILLS: u32 = 2;
+
+/// Every turn has at most one ending, and gets it before long. `open` holds those of the round before, and then of this one.
+/// Returns how many turns the newest start took up, or ended.
+pub fn endings(before: &Log, now: &Log, open: &mut Open) -> Result<usize, Broken> {
+    let mut running: HashMap<(String, String), u64> = HashMap::new();
     let mut ended: HashMap<(String, String), u64> = HashMap::new();
     let mut notices = 0;
     for (seq, envelope) in now {
@@ -86,17 +93,23 @@ pub fn endings(before: &Log, now: &Log) -> Result<usize, Broken> {
         let turn = (channel, action["turnId"].as_str().unwrap_or_default().to_owned());
         match action["type"].as_str().unwrap_or_default() {
             "chat/turnStarted" => {
-                let again = ended.contains_key(&turn) || open.contains_key(&turn);
-                open.insert(turn.clone(), *seq);
+                let again = ended.contains_key(&turn) || running.contains_key(&turn);
+                running.insert(turn.clone(), *seq);
                 if again {
                     return Err(Broken::new(format!("event {seq} starts turn {turn:?} a second time")));
                 }
             }
             "chat/turnComplete" | "chat/turnCancelled" | "chat/error" => {
-                if open.remove(&turn).is_none() {
+                if running.remove(&turn).is_none() {
                     return Err(Broken::new(format!("event {seq} ends turn {turn:?}, which is not running")));
                 }
                 ended.insert(turn, *seq);
+            }
+            "chat/turnResume" => {
+                if ended.remove(&turn).is_none() {
+                    return Err(Broken::new(format!("event {seq} resumes turn {turn:?}, which has not ended")));
+                }
+                running.insert(turn, *seq);
             }
             "chat/responsePart" if action["part"]["kind"] == "systemNotification" && !before.contains_key(seq) => {
                 notices += 1;
@@ -104,8 +117,10 @@ pub fn endings(before: &Log, now: &Log) -> Result<usize, Broken> {
             _ => {}
         }
     }
-    match open.into_iter().next() {
-        Some((turn, seq)) => Err(Broken::new(format!("turn {turn:?} of event {seq} has no ending"))),
-        None => Ok(notices),
+    let outlived = |turn: (String, String)| (open.get(&turn).map_or(1, |kills| kills + 1), turn);
+    *open = running.into_keys().map(outlived).map(|(kills, turn)| (turn, kills)).collect();
+    match open.iter().find(|(_, kills)| **kills > KILLS) {
+        Some((turn, kills)) => Err(Broken::new(format!("turn {turn:?} has no ending after {kills} kills"))),
+        None => Ok(notices + open.len()),
     }
 }

@@ -8,7 +8,7 @@
 //!   durability it may be gone, but its number never stands for anything else);
 //! - what an earlier round found in the log is still in it;
 //! - what was answered to a command holds;
-//! - every turn has exactly one ending;
+//! - every turn has at most one ending, and none goes on past a second kill;
 //! - people who come back from the last number that they saw have, after what they are sent, the state of a new snapshot.
 //!
 //! Used by `examples/crash.rs`, which runs many rounds, and by a test, which runs a few. Knows the host's outer contract
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use checks::Log;
+use checks::{Log, Open};
 use child::Child;
 use dice::Dice;
 use person::Person;
@@ -58,7 +58,7 @@ pub struct Round {
     pub shown: usize,
     /// Of those shown so far, how many the log lost; always 0 with `commit`.
     pub lost: usize,
-    /// Turns that the kill interrupted and that the next start ended.
+    /// Turns that ran at the kill, or since: those that the next start took up, and those that it ended.
     pub interrupted: usize,
     /// States of people that were compared with snapshots.
     pub mirrors: usize,
@@ -109,6 +109,7 @@ pub async fn run(settings: &Settings, report: &mut dyn FnMut(&Round)) -> Result<
     let mut dice = Dice::new(settings.seed);
     let mut people: Vec<Person> = (0..settings.people).map(|n| Person::new(n, dice.fork())).collect();
     let mut log = Log::default();
+    let mut open = Open::new();
     let mut host = Child::start(settings, directory.path())?;
     for number in 1..=settings.rounds {
         let before: usize = people.iter().map(Person::shown).sum();
@@ -123,7 +124,7 @@ pub async fn run(settings: &Settings, report: &mut dyn FnMut(&Round)) -> Result<
         if lost > 0 && !allowed {
             return Err(Broken::new(format!("{lost} events that people were shown are not in the log")));
         }
-        let interrupted = checks::endings(&log, &newer)?;
+        let interrupted = checks::endings(&log, &newer, &mut open)?;
         let mirrors = come_back(&mut people, &host, !allowed).await?;
         log = newer;
         let shown = people.iter().map(Person::shown).sum::<usize>() - before;

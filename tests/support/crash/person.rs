@@ -428,17 +428,27 @@ impl Person {
         self.created.retain(|uri| !gone.contains(uri));
     }
 
-    /// Compares what `person` has with new snapshots; returns how many states there were.
-    pub async fn compare(&mut self, person: &Person) -> Result<usize, Broken> {
-        for (channel, mirror) in &person.mirrors {
-            let answer = self.ask("subscribe", json!({ "channel": channel })).await?;
-            let answer = answer.map_err(|error| Broken::new(format!("{channel} is not there: {error}")))?;
-            let fresh = Mirror::of(&answer["snapshot"])?;
-            let (has, is) = (mirror.comparable(), fresh.comparable());
-            if has != is {
-                return Err(Broken::new(format!("{} has of {channel}\n{has}\nwhich is\n{is}", person.id)));
+    /// Compares what `person` has with new snapshots; returns how many states there were. Turns that were taken up go on
+    /// meanwhile, so that both are looked at until they are of one moment.
+    pub async fn compare(&mut self, person: &mut Person) -> Result<usize, Broken> {
+        let channels: Vec<String> = person.mirrors.keys().cloned().collect();
+        for channel in &channels {
+            let since = tokio::time::Instant::now();
+            loop {
+                let answer = self.ask("subscribe", json!({ "channel": channel })).await?;
+                let answer = answer.map_err(|error| Broken::new(format!("{channel} is not there: {error}")))?;
+                let is = Mirror::of(&answer["snapshot"])?.comparable();
+                // What was sent before the answer is there with it.
+                let _ = person.ask("ping", json!({ "channel": ROOT })).await?;
+                let has = person.mirrors.get(channel).map(Mirror::comparable).unwrap_or_default();
+                if has == is {
+                    break;
+                }
+                if since.elapsed() > PATIENCE {
+                    return Err(Broken::new(format!("{} has of {channel}\n{has}\nwhich is\n{is}", person.id)));
+                }
             }
         }
-        Ok(person.mirrors.len())
+        Ok(channels.len())
     }
 }

@@ -26,6 +26,7 @@ pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> R
         return Err(Refusal::new(RefusalKind::TurnInProgress, "turn-in-progress", text));
     }
     let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
+    entries.push(Entry::EndWorkers);
     let cleared = Action::from_stored(Bytes::from_static(CLEARED));
     entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));
     effects.push(Effect::EndProcess);

@@ -10,6 +10,7 @@ pub mod pending;
 pub mod tools;
 pub mod truncated;
 pub mod turn_cancelled;
+pub mod turn_resume;
 pub mod turn_started;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use ahp_types::state::{
 };
 use bytes::Bytes;
 
-use crate::actors::agent::ToolDecision;
+use crate::actors::agent::{AgentInput, ToolDecision};
 use crate::actors::attaching::Attached;
 use crate::actors::core::{ChatCell, ClientAction, SessionCore};
 use crate::actors::rejection::{Code, Rejection};
@@ -28,7 +29,7 @@ use crate::actors::session::not_for_this_channel;
 use crate::actors::visuals::{OpenCanvas, Published};
 use crate::attachments::sent;
 use crate::clock::Millis;
-use crate::projections::action::{Action, type_of};
+use crate::projections::action::Action;
 use crate::projections::fact::{Fact, MessageOf};
 
 /// What a decision may look at.
@@ -67,8 +68,16 @@ pub enum Entry {
     Pause(bool),
     /// A fact of the host about the chat.
     Fact(Fact),
+    /// The same, because of a client's action, which is no event itself.
+    ClientFact(Fact),
     /// A fact of the host about the session.
     SessionFact(Fact),
+    /// The workers in the background end, as cancelled.
+    EndBackground,
+    /// All workers end, as cancelled: their process does.
+    EndWorkers,
+    /// This worker ends, as cancelled.
+    EndWorker(String),
     /// A visual of the chat, with its canvas.
     Published(Box<Published>),
     /// Canvases of the chat are gone.
@@ -86,6 +95,8 @@ pub enum Effect {
     Decide { tool_call_id: String, decision: ToolDecision },
     /// Somebody answered a question.
     Answer { request_id: String, response: ChatInputResponseKind, answers: HashMap<String, ChatInputAnswer> },
+    /// Something for the agent, as it is.
+    Tell(Box<AgentInput>),
     /// The agent's process ends: the next message starts it where it is to go on from.
     EndProcess,
     /// A steering message for the turn.
@@ -99,6 +110,8 @@ pub enum Effect {
 pub enum Verdict {
     /// It is accepted and changes nothing: its sender alone hears it, as it would have been recorded.
     Nothing(Bytes),
+    /// It is accepted and changes no state, only what the host will do: the fact is recorded, and its sender alone hears it.
+    Noted { fact: Fact, sent: Bytes },
     Record {
         entries: Vec<Entry>,
         effects: Vec<Effect>,
@@ -199,13 +212,14 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
     }
     match &action.decoded {
         StateAction::ChatTurnStarted(_)
+        | StateAction::ChatTurnResume(_)
         | StateAction::ChatPendingMessageSet(_)
         | StateAction::ChatPendingMessageRemoved(_)
         | StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
+        | StateAction::ChatTruncated(_)
         | StateAction::ChatWorkingDirectorySet(_)
         | StateAction::ChatWorkingDirectoryRemoved(_)
-        | StateAction::ChatTruncated(_)
         | StateAction::SessionTitleChanged(_) => writable(view)?,
         _ => {}
     }
@@ -213,6 +227,7 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::ChatTurnStarted(started) => turn_started::decide(view, &started, &action),
         StateAction::ChatTruncated(cut) => truncated::decide(view, &cut, action),
         StateAction::ChatTurnCancelled(cancel) => turn_cancelled::decide(view, &cancel, &action),
+        StateAction::ChatTurnResume(resume) => turn_resume::decide(view, &resume, &action),
         StateAction::ChatToolCallConfirmed(decision) => tools::confirmed(view, decision, action),
         StateAction::ChatToolCallResultConfirmed(decision) => tools::result_confirmed(view, &decision, action),
         StateAction::ChatToolCallComplete(done) => tools::complete(view, done, action),
@@ -228,7 +243,6 @@ fn decide_on(view: &View<'_>, action: Action) -> Result<Verdict, Rejection> {
         StateAction::SessionTitleChanged(change) => marks::title(view, &change.title, action),
         StateAction::ChatWorkingDirectorySet(set) => directories::set(view, &set.directory, action),
         StateAction::ChatWorkingDirectoryRemoved(removed) => directories::removed(view, &removed.directory, action),
-        StateAction::ChatTurnResume(_) => Err(Rejection::unsupported(&type_of(&action.bytes))),
         _ => Err(not_for_this_channel(&action.bytes, "a chat's channel")),
     }
 }

@@ -48,6 +48,7 @@ pub fn decide(view: &View<'_>, cut: &ChatTruncatedAction, action: Action) -> Res
         effects.push(Effect::Cancel { turn_id: active.to_owned() });
         head = view.cell.fold.rows + 1;
     }
+    entries.push(Entry::EndWorkers);
     // Who does not hold the turn is shown it first: a reducer that does not know it would do nothing.
     if head != kept.n {
         let page = Range { oldest: kept.row.ordinal, newest: kept.row.ordinal, head, goes: true };
