@@ -27,6 +27,12 @@ pub enum Boot {
     Load,
 }
 
+/// What comes back.
+pub enum Restoring {
+    Session,
+    Chat(Channel),
+}
+
 /// What a session is told.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -114,6 +120,16 @@ pub enum SessionMessage {
     Look {
         chat: Channel,
         then: OnLook,
+    },
+    /// What is gone from every list comes back.
+    Restore {
+        what: Restoring,
+        principal: Arc<str>,
+        reply: Reply,
+    },
+    /// The session is disposed and its events are about to go: let go of what is held, and write nothing.
+    Forget {
+        reply: Reply,
     },
     /// A client has left this session with one of its connections: its entry goes, at once or after the grace time.
     ClientLeft {
@@ -210,7 +226,9 @@ impl SessionMessage {
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -236,7 +254,9 @@ impl SessionMessage {
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),

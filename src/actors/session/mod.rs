@@ -16,6 +16,7 @@ mod looking;
 mod messages;
 mod moving;
 mod owed;
+mod restoring;
 mod role;
 mod sleeping;
 pub mod sources;
@@ -39,7 +40,7 @@ pub use answers::{
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
-pub use messages::{Boot, SessionMessage, Subscriber};
+pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
 pub use values::resolved;
 
 use answers::subscribe;
@@ -178,6 +179,11 @@ impl SessionActor {
             SessionMessage::NotArrived { number } => return self.not_arrived(number, ctx),
             _ => {}
         }
+        // What waits already was sent before this.
+        if self.waiting.is_some() {
+            return self.keep(message);
+        }
+        let Some(message) = self.hold_back(message) else { return };
         if self.is_moving() {
             return self.park(message);
         }
@@ -189,9 +195,15 @@ impl SessionActor {
         if self.waiting.is_some() {
             return self.keep(message);
         }
-        let Some(message) = self.hold_back(message) else { return };
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
+        };
+        let message = match message {
+            SessionMessage::Restore { what, principal, reply } => {
+                return self.restore(&core, &what, principal, reply);
+            }
+            SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
+            message => message,
         };
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
@@ -257,7 +269,9 @@ impl SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. }
+            SessionMessage::Restore { .. }
+            | SessionMessage::Forget { .. }
+            | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)
