@@ -61,7 +61,6 @@ async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
     let mut walk = Walk::begin(TestHost::with(keeping(&directory))).await;
     steps(&mut walk, &mut random, all_steps()).await;
     walk.finish().await;
-    assert!(walk.served["moveChat"] > 0, "{:?}", walk.served);
     assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
     // A walk in which everything is refused shows nothing.
     let (served, recorded) = (&walk.served, walk.recorded());

@@ -54,7 +54,6 @@ pub enum Deed {
     Drop,
     DefaultChat,
     ActiveClient,
-    MoveChat,
     Directory,
     Listen,
     Compare,
@@ -91,7 +90,6 @@ const DEEDS: &[(u64, Deed)] = &[
     (3, Deed::Drop),
     (1, Deed::DefaultChat),
     (1, Deed::ActiveClient),
-    (3, Deed::MoveChat),
     (1, Deed::Directory),
     (1, Deed::Listen),
     (1, Deed::Compare),
@@ -246,7 +244,6 @@ impl Walk {
             Deed::Drop => self.drop_and_come_back(who).await,
             Deed::DefaultChat => self.default_chat(who, &chat).await,
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
-            Deed::MoveChat => self.move_chat(who, &chat, &session, choice).await,
             Deed::Directory => self.directory(who, &chat, &session, choice).await,
             Deed::Listen => self.mirrors[who].sync().await,
             Deed::Compare => self.compare(who, choice).await,
@@ -533,27 +530,6 @@ impl Walk {
             _ => return,
         };
         self.dispatch(who, &chat, action).await;
-    }
-
-    /// To another place or another session, now and then to a session of its own.
-    async fn move_chat(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
-        let listed = self.mirrors[who].session(session).map(|state| &state.chats);
-        let anchor = listed.and_then(|chats| chats.get((choice.a % (chats.len() as u64 + 1)) as usize));
-        let mut destination = json!({ "kind": "session", "session": session });
-        if let Some(anchor) = anchor {
-            destination["after"] = json!(anchor.resource);
-        }
-        if choice.b.is_multiple_of(7) && self.sessions.len() < 4 {
-            destination = json!({ "kind": "newSession" });
-        }
-        // Refused for default chats, while turns run, and where the chat or the session is gone.
-        let params = json!({ "channel": chat, "destination": destination });
-        let answer = self.mirrors[who].client.ask("moveChat", params).await;
-        *self.served.entry("moveChat").or_default() += u64::from(answer.is_ok());
-        let there = answer.ok().map(|answer| answer["session"].as_str().unwrap().to_owned());
-        if let Some(there) = there.filter(|there| !self.sessions.contains(there)) {
-            self.sessions.push(there);
-        }
     }
 
     async fn directory(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
