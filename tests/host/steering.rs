@@ -349,8 +349,8 @@ async fn a_message_that_was_handed_over_when_the_host_stopped_is_kept() {
     let host = start(&RecordingAgent::new());
     let mut client = host.client("d").await;
     let state = state(&mut client, &chat).await;
-    let again = state["activeTurn"]["message"]["text"] == json!("left");
-    assert!(again || waiting(&state).0 == ["s"], "{state}");
+    // Its turn is taken up on another process, and nobody knows whether the old one took it.
+    assert_eq!((&state["activeTurn"]["id"], waiting(&state)), (&json!("t"), (vec!["s"], None)));
 }
 
 #[tokio::test]
@@ -369,10 +369,11 @@ async fn a_steering_message_reaches_the_agent_only_when_it_is_on_disk_that_it_le
     gate.hold();
     let set = client.dispatch(&chat, steer("s", "left")).await;
     eventually("it is on its way", || gate.held() == 1).await;
-    assert_eq!(agent.steered(), []);
+    let early = agent.steered();
     // Too late: it has left its slot. Nobody hears of that before it is so.
     let back = client.dispatch(&chat, removed("steering", "s")).await;
     gate.release_all();
+    assert_eq!(early, []);
     assert_eq!(client.echo(set).await.get("rejectionReason"), None);
     assert_eq!(word(&client.echo(back).await), "request-not-found");
     eventually("it is handed over", || agent.steered().len() == 1).await;

@@ -37,6 +37,7 @@ pub enum Deed {
     Queue,
     Steer,
     TakeBackSteering,
+    SendNow,
     Edit,
     TakeBack,
     Reorder,
@@ -62,6 +63,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (3, Deed::Queue),
     (1, Deed::Steer),
     (1, Deed::TakeBackSteering),
+    (1, Deed::SendNow),
     (1, Deed::Edit),
     (1, Deed::TakeBack),
     (1, Deed::Reorder),
@@ -202,6 +204,7 @@ impl Walk {
             Deed::Queue => self.queue(who, &chat, choice.b).await,
             Deed::Edit => self.edit(who, &chat, choice.b).await,
             Deed::TakeBack => self.take_back(who, &chat, choice.b).await,
+            Deed::SendNow => self.send_now(who, &chat, choice.b).await,
             Deed::Reorder => self.reorder(who, &chat, choice.b).await,
             Deed::Draft => self.draft(who, &chat, choice.b).await,
             Deed::Title => self.title(who, if choice.b.is_multiple_of(2) { &chat } else { &session }).await,
@@ -266,6 +269,12 @@ impl Walk {
     async fn take_back_steering(&mut self, who: usize, chat: &str) {
         let id = self.steering(who, chat);
         self.dispatch(who, chat, json!({ "type": "chat/pendingMessageRemoved", "kind": "steering", "id": id })).await;
+    }
+
+    async fn send_now(&mut self, who: usize, chat: &str, which: u64) {
+        let params = json!({ "channel": chat, "id": self.one_queued(who, chat, which) });
+        // Refused where it went out meanwhile.
+        self.ask(who, "x-scrollback/sendNow", params).await;
     }
 
     fn steering(&self, who: usize, chat: &str) -> String {
