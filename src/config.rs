@@ -227,7 +227,7 @@ pub enum LogFormat {
 pub enum Kept {
     /// Kept in the log for admins, and listed nowhere.
     Hidden,
-    /// Erased: not by this version.
+    /// Erased.
     Delete,
 }
 
@@ -312,15 +312,8 @@ impl Config {
         if self.max_nesting != 64 {
             return Some(("max_nesting", "only 64 is served by this version".into()));
         }
-        let late = |what: Kept| what == Kept::Delete;
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));
-        }
-        if late(self.disposed_sessions) {
-            return Some(("disposed_sessions", "\"delete\" is not served by this version: use \"hidden\"".into()));
-        }
-        if late(self.closed_chats) {
-            return Some(("closed_chats", "\"delete\" is not served by this version: use \"hidden\"".into()));
         }
         if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
             return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));

@@ -451,6 +451,20 @@ pub struct Caller {
     pub resumed_from: Option<ServerSeq>,
 }
 
+impl Caller {
+    /// Who asks without a connection, such as an operator: nothing is sent to anybody.
+    pub fn nobody(principal: &str) -> Self {
+        let (router, _) = tokio::sync::mpsc::unbounded_channel();
+        Self {
+            connection: ConnectionRef { id: 0, router },
+            client_id: Arc::from(""),
+            principal: principal.into(),
+            resumed_from: None,
+            knows_canvases: true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

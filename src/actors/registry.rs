@@ -361,6 +361,11 @@ impl Registry {
         addr.do_send(last);
     }
 
+    /// A session that is no longer awake, whatever it was sent.
+    pub fn let_go(&self, session: ChannelId) {
+        self.table().awake.remove(&session);
+    }
+
     /// Sends to every awake session; returns how many there are.
     pub fn send_all(&self, message: impl Fn() -> SessionMessage) -> usize {
         let table = self.table();

@@ -15,12 +15,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
+use super::command::{Reply, null};
 use super::connection::{Caller, Subscription};
 use super::core::{ClientAction, Unsaved, checkpoint};
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
 use super::resent;
-use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
+use super::session::{RETRY, SessionMessage, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::ChannelKind;
@@ -60,6 +61,20 @@ pub enum RootMessage {
     Remember {
         client_id: String,
         client: Value,
+    },
+    /// A fact of the host about what is gone, with its rows; answered once it is durable.
+    Record {
+        batch: Batch,
+        reply: Reply,
+    },
+    /// The events of this session or chat, which was closed, are to be removed for good.
+    Erase {
+        principal: Arc<str>,
+        uri: Channel,
+    },
+    /// The actor of this session panicked: it is read from the log again.
+    Wake {
+        session: ChannelId,
     },
     /// Changes a row beside the log that belongs to nobody any more.
     Row(RowOp),
@@ -247,6 +262,19 @@ impl RootActor {
         );
     }
 
+    /// Records facts that change nothing of the root's state.
+    fn note(&mut self, batch: Batch, reply: Reply) {
+        self.unsaved.add(batch.events.iter().map(|event| event.action.len()).sum());
+        self.lane.append(batch);
+        self.lane.release(
+            None,
+            Box::new(move |place| match place {
+                Ok(_) => reply(Ok(null())),
+                Err(lost) => reply(Err(refusal_of_lost(&lost))),
+            }),
+        );
+    }
+
     fn remember(&self, client_id: String, client: Value) {
         let row = RowOp::Put {
             table: Table::Client,
@@ -358,7 +386,20 @@ impl Handler<RootMessage> for RootActor {
                 self.watch(ctx.address());
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
+            RootMessage::Record { batch, reply } => self.note(batch, reply),
+            RootMessage::Erase { principal, uri } => {
+                let shared = Arc::clone(&self.shared);
+                actix_rt::spawn(async move {
+                    if let Err(refusal) = super::host::erase(&shared, &principal, uri.as_str()).await {
+                        tracing::error!(%refusal, %uri, "what was closed cannot be erased now: the next start does it");
+                    }
+                });
+            }
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
+            // In a while: its mailbox may still be closing.
+            RootMessage::Wake { session } => drop(ctx.run_later(RETRY, move |root, _| {
+                root.shared.registry.send(session, SessionMessage::Wake);
+            })),
             RootMessage::Row(row) => self.lane.append(Batch { events: Vec::new(), rows: vec![row] }),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::BlockingError;
@@ -106,6 +107,8 @@ pub struct Admitted {
     pub admin: web::Data<Admin>,
     /// The router of this worker.
     pub router: Rc<Router>,
+    /// Who asks.
+    pub principal: Arc<str>,
 }
 
 impl FromRequest for Admitted {
@@ -121,9 +124,9 @@ fn admit(request: &HttpRequest) -> Result<Admitted, ApiFault> {
     let missing = || ApiFault::internal("the endpoints were not set up".into());
     let admin = request.app_data::<web::Data<Admin>>().ok_or_else(missing)?;
     let worker = request.app_data::<Rc<Worker>>().ok_or_else(missing)?;
-    admin.gate.admit(request)?;
+    let principal = admin.gate.admit(request)?.principal;
     let router = worker.0.get_or_init(|| Router::start(admin.host.hub()));
-    Ok(Admitted { admin: admin.clone(), router: Rc::clone(router) })
+    Ok(Admitted { admin: admin.clone(), router: Rc::clone(router), principal })
 }
 
 /// Runs what blocks on the store where blocking is fine. It begins at once, awaited or not.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reading, Scope};
@@ -69,4 +71,23 @@ pub fn lines(_store: &dyn Store, records: &[Record]) -> Bytes {
         text.push('\n');
     }
     Bytes::from(text)
+}
+
+/// What is to be erased or restored.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    uri: String,
+}
+
+/// `POST /api/log/erase` with `{"uri"}`: removes a session's or a chat's events for good.
+pub async fn erase(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
+    let erased = admitted.admin.host.erase(&admitted.principal, &named.uri).await?;
+    Ok(HttpResponse::Ok().json(erased))
+}
+
+/// `POST /api/log/restore` with `{"uri"}`: brings a disposed session or a closed chat back.
+pub async fn restore(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
+    admitted.admin.host.restore(&admitted.principal, &named.uri).await?;
+    Ok(HttpResponse::Ok().json(json!({ "uri": named.uri })))
 }

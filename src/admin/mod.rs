@@ -1,6 +1,6 @@
 //! The HTTP endpoints for those who run a host: health, metrics, the log and the states in it.
 //!
-//! Reads only. Whatever blocks on the store runs off the web threads, and whatever may be long is streamed in pages.
+//! Reads, but for what removes and brings back. Whatever blocks on the store runs off the web threads, and whatever may be long is streamed in pages.
 //! Every endpoint but the two of health is behind the gate. Left out on purpose: the socket and the pages, which are
 //! `protocol`'s.
 //! Source: the outer contract, endpoints.
@@ -57,5 +57,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log", web::get().to(log::list))
         .route("/api/log/stats", web::get().to(log::stats))
         .route("/api/log/verify", web::get().to(log::verify))
+        .route("/api/log/erase", web::post().to(log::erase))
+        .route("/api/log/restore", web::post().to(log::restore))
         .route("/api/log/{seq}", web::get().to(log::show));
 }

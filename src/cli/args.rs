@@ -116,6 +116,23 @@ pub enum LogVerb {
         #[command(flatten)]
         place: Place,
     },
+    /// Bring back a disposed session or a closed chat
+    Restore {
+        /// The session or the chat
+        uri: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove a session's or a chat's events for good
+    Erase {
+        /// The session or the chat
+        uri: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Sum up events and bytes, by channel and by type
     Stats {
         #[command(flatten)]

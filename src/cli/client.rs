@@ -75,6 +75,18 @@ impl Client {
         if status.is_success() { Ok(body) } else { Err(self.refused(status, body)) }
     }
 
+    /// The object that a POST of `body` is answered with.
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, CliFault> {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
+        let answer = self.with_token(request).send(body.to_string()).map_err(|error| self.failed(&error))?;
+        let status = answer.status();
+        let body = answer.into_body().into_reader();
+        if !status.is_success() {
+            return Err(self.refused(status, body));
+        }
+        serde_json::from_reader(BufReader::new(body)).map_err(|error| self.failed(&error))
+    }
+
     /// The object that is answered.
     pub fn object<T: DeserializeOwned>(&self, path: &str, query: &[Pair]) -> Result<T, CliFault> {
         let body = self.get(path, query)?;

@@ -7,6 +7,7 @@
 mod args;
 mod client;
 mod fault;
+mod keeping;
 mod log;
 mod logs;
 mod out;

@@ -1,6 +1,6 @@
 //! Where a verb finds the log: in a directory that nobody has open, or with the host that has.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::args::Place;
 use super::client::Client;
@@ -20,6 +20,13 @@ pub struct OpenDirectory {
     /// Before the lock: dropped in this order.
     pub store: SledStore,
     _lock: DataDirectory,
+}
+
+impl OpenDirectory {
+    /// Its real path, the store, and the lock, which is to be held longer.
+    pub fn into_parts(self) -> (PathBuf, SledStore, DataDirectory) {
+        (self._lock.path().to_owned(), self.store, self._lock)
+    }
 }
 
 impl Reach {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
-use crate::config::{Config, DurabilityWord};
+use crate::config::{Config, DurabilityWord, Kept};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
 use crate::resources::uri::file_uri;
@@ -22,6 +22,9 @@ pub fn host(config: &Config) -> HostSettings {
         allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
         data_directory: Some(real(&config.data)),
         default_agent: config.default_agent.clone(),
+        erase_disposed: config.disposed_sessions == Kept::Delete,
+        erase_closed: config.closed_chats == Kept::Delete,
+        maintenance: false,
         idle_timeout: config.idle_timeout,
         delta_window: config.delta_window,
         client_grace: config.client_grace,

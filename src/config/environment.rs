@@ -46,7 +46,7 @@ impl Environment {
     }
 
     /// The name of the machine.
-    pub(super) fn host_name(&self) -> String {
+    pub fn host_name(&self) -> String {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         if name.is_empty() { "localhost".into() } else { name }
     }

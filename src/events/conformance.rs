@@ -33,6 +33,7 @@ pub fn run<S: Store>(make: impl Fn() -> S) {
     large_rows_shrink_grow_and_go(&make());
     a_batch_that_cannot_be_stored_leaves_nothing(&make());
     channel_numbers_are_new_and_above_the_stored_ones(&make());
+    erased_events_are_gone_and_the_rest_is_read_without_a_gap(&make());
     random_batches_match_a_simple_model(&make);
 }
 
@@ -404,6 +405,37 @@ impl Model {
     fn numbers(&self, id: u64) -> Vec<ServerSeq> {
         (1..).zip(&self.events).filter(|(_, (channel, _))| *channel == id).map(|(seq, _)| seq).collect()
     }
+}
+
+fn erased_events_are_gone_and_the_rest_is_read_without_a_gap(store: &dyn Store) {
+    interleave(store);
+    let before = line(store, 0, ServerSeq::MAX);
+    let (second, third) = (numbers_of(store, 2, 0, ServerSeq::MAX), numbers_of(store, 3, 0, ServerSeq::MAX));
+    let said = Bytes::from_static(b"{\"type\":\"chat/silent\"}");
+    let fate = |record: &Record| match record.seq {
+        seq if Some(&seq) == second.first() => Fate::Says(said.clone()),
+        seq if Some(&seq) == second.last() => Fate::Stays,
+        _ => Fate::Goes,
+    };
+    assert_eq!(store.erase(ChannelId(2), &fate).expect("erased"), second.len() as u64 - 1);
+    assert_eq!(store.erase(ChannelId(3), &|_| Fate::Goes).expect("erased"), third.len() as u64);
+    assert_eq!(store.erase(ChannelId(99), &|_| Fate::Goes).expect("nothing"), 0);
+    let kept = [second[0], *second.last().expect("events")];
+    let expected: Vec<_> = before
+        .iter()
+        .filter(|(seq, id, _)| *id != 3 && (*id != 2 || kept.contains(seq)))
+        .map(|(seq, id, action)| (*seq, *id, if *seq == second[0] { said.clone() } else { action.clone() }))
+        .collect();
+    assert_eq!(line(store, 0, ServerSeq::MAX), expected);
+    assert_eq!(numbers_of(store, 2, 0, ServerSeq::MAX), kept);
+    assert_eq!(numbers_of(store, 2, kept[0], ServerSeq::MAX), [kept[1]]);
+    assert_eq!(store.last_of(ChannelId(3), ServerSeq::MAX).expect("none"), None);
+    // Numbers go on, and a channel that lost its events has a first one again.
+    let next = append(store, &[batch(vec![event(3, "x"), event(2, "y")], Vec::new())])[0];
+    assert!(next > before.last().expect("events").0);
+    assert_eq!(numbers_of(store, 3, 0, ServerSeq::MAX), [next]);
+    assert_eq!(numbers_of(store, 2, 0, ServerSeq::MAX), [kept[0], kept[1], next + 1]);
+    assert_eq!(line(store, 0, ServerSeq::MAX).len(), expected.len() + 2);
 }
 
 fn any_value() -> impl Strategy<Value = Bytes> {

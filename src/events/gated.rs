@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::log::{Row, VisitRow};
-use super::{Batch, ChannelId, EventLog, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
 
 /// The handle by which a test works the gate. Cheap to clone.
 #[derive(Clone, Default)]
@@ -165,6 +165,10 @@ impl<S: EventLog> EventLog for GatedStore<S> {
 
     fn accepts_appends(&self) -> Result<(), LogFault> {
         self.store.accepts_appends()
+    }
+
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        self.store.erase(channel, fate)
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -5,6 +5,8 @@
 
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
+
 use super::{Batch, ChannelId, LogFault, Record, ServerSeq, Table};
 
 /// A row: its key in the table, and its value.
@@ -12,6 +14,15 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 /// What is called with the key and the value of each row of a scan.
 pub type VisitRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// What becomes of an event when events are erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    Stays,
+    Goes,
+    /// It stays, and says this.
+    Says(Bytes),
+}
 
 /// The log.
 pub trait EventLog: Send + Sync + 'static {
@@ -67,6 +78,13 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// [`LogFault::Damaged`] when the record that tells cannot be read.
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault>;
+
+    /// Removes events of `channel`, or what they say, for good, as `fate` decides: one atomic, durable step. Numbers are not
+    /// given again, and what is left is read as if the rest had never been. Rows stay. Returns how many were changed.
+    ///
+    /// # Errors
+    /// Those of [`EventLog::append`] and of [`EventLog::scan_channel`]; nothing was changed then.
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault>;
 
     /// Bytes that the store takes on disk; 0 for a store without files.
     fn disk_bytes(&self) -> u64;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::log::{Row, VisitRow};
 use super::rows::channel_key;
 use super::stage::{self, Known, Numbered, RowKey};
-use super::{Batch, Channel, ChannelId, EventLog, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, Channel, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
 
 /// How many rows or events are copied out at once, so that a visit never holds the lock.
 const CHUNK: usize = 64;
@@ -30,6 +30,8 @@ struct State {
     events: BTreeMap<ServerSeq, Record>,
     by_channel: BTreeSet<(ChannelId, ServerSeq)>,
     rows: BTreeMap<RowKey, Bytes>,
+    /// A number that was given is not given again, also when its event is gone.
+    next: ServerSeq,
 }
 
 impl MemoryStore {
@@ -55,6 +57,10 @@ impl MemoryStore {
 impl State {
     fn tail(&self) -> ServerSeq {
         self.events.last_key_value().map_or(0, |(seq, _)| *seq)
+    }
+
+    fn next_seq(&self) -> ServerSeq {
+        self.next.max(self.tail().saturating_add(1))
     }
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Option<ServerSeq> {
@@ -131,7 +137,7 @@ impl MemoryStore {
 impl EventLog for MemoryStore {
     fn append(&self, batches: &[Batch]) -> Result<Vec<ServerSeq>, LogFault> {
         let mut state = self.write();
-        let staged = stage::stage(batches, state.tail().saturating_add(1), &*state)?;
+        let staged = stage::stage(batches, state.next_seq(), &*state)?;
         for numbered in &staged.events {
             state.record(numbered);
         }
@@ -146,7 +152,7 @@ impl EventLog for MemoryStore {
     }
 
     fn next_seq(&self) -> ServerSeq {
-        self.tail().saturating_add(1)
+        self.read().next_seq()
     }
 
     fn tail(&self) -> ServerSeq {
@@ -180,6 +186,27 @@ impl EventLog for MemoryStore {
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         Ok(self.read().last_of(channel, upto))
+    }
+
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        let mut state = self.write();
+        let of_channel = state.by_channel.range((channel, 0)..=(channel, ServerSeq::MAX)).map(|(_, seq)| *seq);
+        let fates = of_channel.filter_map(|seq| Some((seq, fate(state.events.get(&seq)?))));
+        let changed: Vec<_> = fates.filter(|(_, fate)| *fate != Fate::Stays).collect();
+        state.next = state.next_seq();
+        let count = changed.len() as u64;
+        for (seq, fate) in changed {
+            match fate {
+                Fate::Says(action) => {
+                    state.events.entry(seq).and_modify(|record| record.action = action);
+                }
+                Fate::Goes | Fate::Stays => {
+                    state.events.remove(&seq);
+                    state.by_channel.remove(&(channel, seq));
+                }
+            }
+        }
+        Ok(count)
     }
 
     fn disk_bytes(&self) -> u64 {

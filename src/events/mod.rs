@@ -29,7 +29,7 @@ pub use directory::DataDirectory;
 pub use fault::LogFault;
 pub use gated::{Gate, GatedStore};
 pub use host_file::HostFile;
-pub use log::{EventLog, Rows, Store};
+pub use log::{EventLog, Fate, Rows, Store};
 pub use memory::MemoryStore;
 pub use record::{Kind, Origin, Record};
 pub use rows::{ChannelKind, ChannelRow, Table};

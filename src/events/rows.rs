@@ -46,6 +46,8 @@ pub enum Table {
     Owed = b'W',
     /// Chat, n, fork → empty: a fork's branch begins with that turn of the chat.
     Fork = b'F',
+    /// Channel → what is being erased with it (JSON); gone when it is done.
+    Erasing = b'X',
     /// Canvas that is open → the number of its chat (`u64`).
     Canvas = b'V',
 }
@@ -69,6 +71,7 @@ impl Table {
         Table::Point,
         Table::Owed,
         Table::Fork,
+        Table::Erasing,
         Table::Canvas,
     ];
 }

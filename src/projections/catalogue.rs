@@ -41,6 +41,14 @@ pub fn replace(session: ChannelId, old: Option<&CatalogueRow>, new: &CatalogueRo
     ops
 }
 
+/// The row operations that take the entry of `session` away for good.
+pub fn forget(session: ChannelId, old: &CatalogueRow) -> Vec<RowOp> {
+    vec![
+        RowOp::Delete { table: Table::Recent, key: rows::recent_key(modified(old), session) },
+        RowOp::Delete { table: Table::Session, key: rows::channel_key(session) },
+    ]
+}
+
 fn modified(row: &CatalogueRow) -> i64 {
     clock::parse_rfc3339(&row.summary.modified_at).unwrap_or(0)
 }

@@ -25,6 +25,18 @@ pub enum Fact {
     /// A session was disposed: it is on no list any more.
     #[serde(rename = "host/sessionDisposed")]
     SessionDisposed,
+    /// A session that was disposed is back.
+    #[serde(rename = "host/sessionRestored")]
+    SessionRestored,
+    /// The events of a session or a chat were removed for good: on the root channel.
+    #[serde(rename = "host/erased")]
+    Erased {
+        uri: String,
+        events: u64,
+        /// The numbers of the first and the last of them.
+        first: u64,
+        last: u64,
+    },
     /// A chat begins with this state.
     #[serde(rename = "host/chatCreated")]
     ChatCreated {

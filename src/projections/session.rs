@@ -54,6 +54,7 @@ impl SessionFold {
     pub fn apply_fact(&mut self, fact: &Fact) {
         match fact {
             Fact::SessionDisposed => self.disposed = true,
+            Fact::SessionRestored => self.disposed = false,
             Fact::Remembered { key, value } => {
                 self.memory.insert(key.clone(), value.clone());
             }

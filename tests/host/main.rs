@@ -26,6 +26,7 @@ mod disk;
 mod drafts;
 mod durability;
 mod endings;
+mod erasure;
 mod fetched;
 mod forks;
 mod harness;

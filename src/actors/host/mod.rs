@@ -4,6 +4,7 @@
 //! durable. Nothing here knows the transport.
 
 mod directories;
+mod erasing;
 mod sessions;
 mod settings;
 mod states;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+pub use erasing::{Erased, erase};
 pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
@@ -176,11 +178,15 @@ impl Host {
         let pages_of = Arc::clone(&store);
         let first = ulid::Ulid::new().random() as u64 >> 16;
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
+        let attachments = Attachments::start(settings.data_directory.as_deref(), Arc::clone(&store));
+        erasing::finish(store.as_ref(), &attachments, clock.now()).map_err(|fault| match fault {
+            FoldFault::Log(fault) => fault,
+            other => LogFault::Damaged { place: "what was being erased".into(), problem: other.to_string() },
+        })?;
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let links = Links::new(settings.public_url.as_deref().unwrap_or(&settings.address_url));
         let began_after = store.next_seq().saturating_sub(1);
-        let attachments = Attachments::start(settings.data_directory.as_deref(), Arc::clone(&store));
         let roots = Roots::new(&settings.allowed_directories, settings.data_directory.as_deref());
         let shared = Arc::new(Shared {
             roots: Arc::new(roots),
@@ -566,6 +572,14 @@ impl Host {
     pub fn panic_in_chat(&self, chat: &str) {
         if let Ok(Some(found)) = self.shared.registry.resolve(chat) {
             self.shared.registry.send(found.session, SessionMessage::Panic { chat: found.channel });
+        }
+    }
+
+    /// For tests: makes the actor of this session panic.
+    #[doc(hidden)]
+    pub fn panic_in_session(&self, session: &str) {
+        if let Ok(Some(found)) = self.shared.registry.resolve(session) {
+            self.shared.registry.send(found.session, SessionMessage::PanicHere);
         }
     }
 

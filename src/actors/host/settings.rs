@@ -19,6 +19,12 @@ pub struct HostSettings {
     pub data_directory: Option<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
+    /// A disposed session is erased.
+    pub erase_disposed: bool,
+    /// A closed chat is erased.
+    pub erase_closed: bool,
+    /// For an operator's verb on a directory that nobody serves: interrupted turns are left as they are.
+    pub maintenance: bool,
     pub idle_timeout: Duration,
     pub delta_window: Duration,
     pub client_grace: Duration,
@@ -79,6 +85,9 @@ impl Default for HostSettings {
             allowed_directories: vec!["/".into()],
             data_directory: None,
             default_agent: None,
+            erase_disposed: false,
+            erase_closed: false,
+            maintenance: false,
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),

@@ -31,6 +31,7 @@ use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
 use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
+use crate::projections::erasure::Erasure;
 use crate::projections::fact::Fact;
 use crate::projections::mirror;
 use crate::projections::visual::Visual;
@@ -212,6 +213,12 @@ impl SessionActor {
                 let change = SessionDefaultChatChangedAction { default_chat: Some(next) };
                 recording.session_action(Action::host(StateAction::SessionDefaultChatChanged(change)), None, false);
             }
+            if self.shared.settings.erase_closed
+                && let Some(cell) = &cell
+            {
+                let wanted = Erasure::wanted(uri.as_str(), cell.borrow().id, Some(self.id), &caller.principal);
+                recording.row(wanted);
+            }
             for ((cell, _), change) in &mut heirs {
                 record_in(&mut recording, &mut cell.borrow_mut(), std::mem::take(&mut change.after));
             }
@@ -223,9 +230,10 @@ impl SessionActor {
         if let Some(actor) = actor {
             actor.do_send(ChatMessage::Abandon);
         }
+        let erases = self.shared.settings.erase_closed.then(|| (uri.clone(), Arc::clone(&caller.principal)));
         let canvases = cell.iter().flat_map(|cell| canvases(&cell.borrow()));
         let gone = std::iter::once(uri.clone()).chain(canvases).collect();
-        self.answer_gone(&core.borrow(), gone, None, reply);
+        self.answer_gone(&core.borrow(), gone, None, erases, reply);
     }
 
     /// `disposeSession`: off every list; what was said stays in the log.
@@ -248,6 +256,10 @@ impl SessionActor {
                 cell.borrow_mut().is_gone = true;
             }
             recording.session_fact(&Fact::SessionDisposed);
+            if self.shared.settings.erase_disposed {
+                let session = recording.core.channel.clone();
+                recording.row(Erasure::wanted(session.as_str(), self.id, None, &caller.principal));
+            }
             recording.finish(None);
             core.chats.clear();
         }
@@ -258,10 +270,19 @@ impl SessionActor {
         let mut gone = uris;
         gone.extend(cells.iter().flat_map(|cell| canvases(&cell.borrow())));
         gone.push(session.clone());
-        self.answer_gone(&core.borrow(), gone, Some(session), reply);
+        let erases = self.shared.settings.erase_disposed.then(|| (session.clone(), Arc::clone(&caller.principal)));
+        self.answer_gone(&core.borrow(), gone, Some(session), erases, reply);
     }
 
-    fn answer_gone(&self, core: &SessionCore, gone: Vec<Channel>, session: Option<Channel>, reply: Reply) {
+    /// `erases`: what is to be erased now that it is gone, and who closed it.
+    fn answer_gone(
+        &self,
+        core: &SessionCore,
+        gone: Vec<Channel>,
+        session: Option<Channel>,
+        erases: Option<(Channel, Arc<str>)>,
+        reply: Reply,
+    ) {
         let shared = Arc::clone(&self.shared);
         let address = core.address.clone();
         core.lane.release(
@@ -282,6 +303,11 @@ impl SessionActor {
                     if let Some(root) = shared.root.get() {
                         root.do_send(RootMessage::SessionsChanged { by: -1 });
                     }
+                }
+                if let Some((uri, principal)) = erases
+                    && let Some(root) = shared.root.get()
+                {
+                    root.do_send(RootMessage::Erase { principal, uri });
                 }
                 reply(Ok(command::null()));
             }),

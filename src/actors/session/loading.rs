@@ -142,6 +142,9 @@ impl SessionActor {
 
     /// Wakes the chats whose turns nobody works on, so that these get their endings.
     fn wake_running(&mut self) {
+        if self.shared.settings.maintenance {
+            return;
+        }
         let Some(core) = self.core.clone() else { return };
         let in_progress = ahp_types::state::SessionStatus::InProgress.bits();
         let running: Vec<Channel> = {

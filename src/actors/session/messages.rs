@@ -27,6 +27,12 @@ pub enum Boot {
     Load,
 }
 
+/// What comes back.
+pub enum Restoring {
+    Session,
+    Chat(Channel),
+}
+
 /// What a session is told.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -115,6 +121,16 @@ pub enum SessionMessage {
         chat: Channel,
         then: OnLook,
     },
+    /// What is gone from every list comes back.
+    Restore {
+        what: Restoring,
+        principal: Arc<str>,
+        reply: Reply,
+    },
+    /// The session is disposed and its events are about to go: let go of what is held, and write nothing.
+    Forget {
+        reply: Reply,
+    },
     /// A client has left this session with one of its connections: its entry goes, at once or after the grace time.
     ClientLeft {
         client_id: Arc<str>,
@@ -125,6 +141,10 @@ pub enum SessionMessage {
     Recover {
         chat: Channel,
     },
+    /// Is awake, so that what was interrupted goes on.
+    Wake,
+    /// For tests: panics in a handler of the session.
+    PanicHere,
     /// The time of a resume that is owed to the chat has come.
     ResumeDue {
         chat: Channel,
@@ -210,7 +230,9 @@ impl SessionMessage {
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
@@ -236,7 +258,9 @@ impl SessionMessage {
             | SessionMessage::DisposeSession { reply, .. }
             | SessionMessage::Visual { reply, .. }
             | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. } => reply(Err(refusal())),
+            | SessionMessage::Command { reply, .. }
+            | SessionMessage::Restore { reply, .. }
+            | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),

@@ -16,6 +16,7 @@ mod looking;
 mod messages;
 mod moving;
 mod owed;
+mod restoring;
 mod role;
 mod sleeping;
 pub mod sources;
@@ -39,7 +40,7 @@ pub use answers::{
 pub use create::new_chat;
 pub use directories::several;
 pub use looking::{ChatLook, OnLook};
-pub use messages::{Boot, SessionMessage, Subscriber};
+pub use messages::{Boot, Restoring, SessionMessage, Subscriber};
 pub use values::resolved;
 
 use answers::subscribe;
@@ -50,6 +51,7 @@ use super::connection::{Caller, ConnectionId};
 use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::resent;
+use super::root::RootMessage;
 use super::shared::Shared;
 use super::visuals;
 use super::writer::{Lost, Place};
@@ -145,6 +147,10 @@ impl Drop for SessionActor {
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
             }
+            // Turns that ran are taken up though nobody asks for the session.
+            if let Some(root) = self.shared.root.get() {
+                root.do_send(RootMessage::Wake { session: self.id });
+            }
         }
     }
 }
@@ -197,6 +203,13 @@ impl SessionActor {
         let Some(core) = self.core.clone() else {
             return message.refuse_unreadable(&self.shared);
         };
+        let message = match message {
+            SessionMessage::Restore { what, principal, reply } => {
+                return self.restore(&core, &what, principal, reply);
+            }
+            SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
+            message => message,
+        };
         if core.borrow().fold.disposed {
             return refuse_disposed(&core.borrow(), message);
         }
@@ -248,6 +261,10 @@ impl SessionActor {
             SessionMessage::ClientLeft { client_id, connection, at_once } => {
                 self.client_left(&core, &client_id, connection, at_once, ctx);
             }
+            // To be awake is all that it asks for.
+            SessionMessage::Wake => {}
+            #[allow(clippy::panic)]
+            SessionMessage::PanicHere => panic!("a session's actor was asked to panic"),
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
@@ -261,7 +278,9 @@ impl SessionActor {
                     chat.do_send(ChatMessage::Panic);
                 }
             }
-            SessionMessage::Lost { .. }
+            SessionMessage::Restore { .. }
+            | SessionMessage::Forget { .. }
+            | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked
             | SessionMessage::Settled
             | SessionMessage::Tell(_)

@@ -166,7 +166,7 @@ impl SledStore {
     }
 
     /// Writes and syncs. On an error it is unknown what the disk has.
-    fn write(&self, changes: Changes) -> Result<(), String> {
+    pub(super) fn write(&self, changes: Changes) -> Result<(), String> {
         self.tree.apply(changes)?;
         self.synced.sync_data().map_err(|e: io::Error| format!("sync of the log: {e}"))
     }
@@ -194,7 +194,7 @@ impl SledStore {
 }
 
 impl Writer {
-    fn refuse_when_read_only(&self) -> Result<(), LogFault> {
+    pub(super) fn refuse_when_read_only(&self) -> Result<(), LogFault> {
         match &self.read_only {
             Some(cause) => Err(LogFault::ReadOnly { cause: cause.clone() }),
             None => Ok(()),
@@ -202,7 +202,7 @@ impl Writer {
     }
 
     /// From now on nothing is written.
-    fn fail(&mut self, cause: String) -> LogFault {
+    pub(super) fn fail(&mut self, cause: String) -> LogFault {
         tracing::error!(%cause, "the log is read-only from now on");
         self.read_only = Some(cause.clone());
         LogFault::ReadOnly { cause }
@@ -235,6 +235,7 @@ fn put_events(
         previous,
         last: last.seq,
         events: staged.events.len() as u32,
+        has_erased: false,
         runs: runs.iter().map(|(channel, (first, _))| (*channel, *first)).collect(),
     };
     changes.put(&keys::directory(first.seq), &directory.to_bytes()).map_err(unfit)?;

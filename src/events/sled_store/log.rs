@@ -16,6 +16,9 @@ use crate::events::{Channel, ChannelId, LogFault, Record, ServerSeq, codec};
 /// What is called with each record.
 type Visit<'a> = &'a mut dyn FnMut(Record) -> ControlFlow<()>;
 
+/// A run that a directory lists, with its channel.
+type Listed = (ChannelId, Channel, Run);
+
 /// Whether a scan goes on.
 type Step = Result<ControlFlow<()>, LogFault>;
 
@@ -37,7 +40,7 @@ impl SledStore {
         let start = self.tree.last_key(&prefix, &keys::run(channel, after.saturating_add(1))).map_err(place)?;
         // Where the scan begins with the channel's first run, nothing is before it.
         let mut previous = if start.is_none() { Some(0) } else { None };
-        let bounds = bounds(start.unwrap_or(prefix), &keys::run(channel, upto));
+        let bounds = self::upto(start.unwrap_or(prefix), &keys::run(channel, upto));
         let mut name = None;
         for (key, value) in Values::new(self.tree.range(bounds).map_err(place)?) {
             let name = match &name {
@@ -50,7 +53,7 @@ impl SledStore {
             refuse_gap(previous, run.previous, &place)?;
             previous = Some(run.last());
             for (seq, range) in run.entries.iter().filter(|(seq, _)| after < *seq && *seq <= upto) {
-                if visit(record(&run, *seq, range, name, channel)?).is_break() {
+                if visit(decoded(&run, *seq, range, name, channel)?).is_break() {
                     return Ok(());
                 }
             }
@@ -68,15 +71,27 @@ impl SledStore {
         let place = |unread: Unread| unread.at("the directories of commits");
         let start = self.tree.last_key(b"O", &keys::directory(after.saturating_add(1))).map_err(place)?;
         let mut previous = if start.is_none() { Some(0) } else { None };
-        let bounds = bounds(start.unwrap_or_else(|| b"O".to_vec()), &keys::directory(upto));
+        let bounds = self::upto(start.unwrap_or_else(|| b"O".to_vec()), &keys::directory(upto));
         for (key, value) in Values::new(self.tree.range(bounds).map_err(place)?) {
             let first = keys::first_of(&key);
             let place = format!("commit {first}");
-            let directory = value.and_then(|value| Ok(Directory::parse(&value)?)).map_err(|e| e.at(&place))?;
+            let mut directory = value.and_then(|value| Ok(Directory::parse(&value)?)).map_err(|e| e.at(&place))?;
             refuse_gap(previous, directory.previous, &place)?;
             previous = Some(directory.last);
-            if directory.last > after && self.visit_commit(&directory, &place, after..upto, visit)?.is_break() {
-                return Ok(());
+            if directory.last > after {
+                let runs = match self.runs_of(&directory) {
+                    Ok(runs) => runs,
+                    Err(fault) => {
+                        // Events that were erased since the directory was read: it says so now.
+                        let now = self.tree.get(&key).map_err(|e| e.at(&place))?;
+                        let now = now.and_then(|value| Directory::parse(&value).ok());
+                        directory = now.filter(|now| *now != directory).ok_or(fault)?;
+                        self.runs_of(&directory)?
+                    }
+                };
+                if visit_commit(&directory, &runs, &place, after..upto, visit)?.is_break() {
+                    return Ok(());
+                }
             }
         }
         if upto == tail && previous != Some(tail) {
@@ -86,31 +101,15 @@ impl SledStore {
         Ok(())
     }
 
-    /// Visits the events of a commit in the order of the line: in `after < seq <= upto` for the range `after..upto`.
-    fn visit_commit(&self, directory: &Directory, place: &str, wanted: Range<ServerSeq>, visit: Visit<'_>) -> Step {
+    /// The runs of a commit, with the names of their channels.
+    fn runs_of(&self, directory: &Directory) -> Result<Vec<Listed>, LogFault> {
         let mut runs = Vec::with_capacity(directory.runs.len());
         for (channel, first) in &directory.runs {
             let name = self.name(*channel)?;
             let run = self.run(*channel, *first).map_err(|e| e.at(event_place(*first, &name)))?;
             runs.push((*channel, name, run));
         }
-        let mut events: Vec<(ServerSeq, usize, &Range<usize>)> = Vec::with_capacity(directory.events as usize & 0xffff);
-        for (at, (_, _, run)) in runs.iter().enumerate() {
-            events.extend(run.entries.iter().map(|(seq, range)| (*seq, at, range)));
-        }
-        events.sort_unstable_by_key(|(seq, _, _)| *seq);
-        let last = events.last().map_or(0, |(seq, _, _)| *seq);
-        if events.len() != directory.events as usize || last != directory.last {
-            let problem = format!("{} events up to {last} instead of {}", events.len(), directory.events);
-            return Err(LogFault::Damaged { place: place.to_owned(), problem });
-        }
-        for (seq, at, range) in events.into_iter().filter(|(seq, _, _)| wanted.start < *seq && *seq <= wanted.end) {
-            let Some((channel, name, run)) = runs.get(at) else { continue };
-            if visit(record(run, seq, range, name, *channel)?).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        Ok(runs)
     }
 
     /// See [`crate::events::EventLog::last_of`].
@@ -149,8 +148,36 @@ impl SledStore {
     }
 }
 
+/// Visits the events of a commit in the order of the line: in `after < seq <= upto` for the range `after..upto`.
+fn visit_commit(
+    directory: &Directory,
+    runs: &[Listed],
+    place: &str,
+    wanted: Range<ServerSeq>,
+    visit: Visit<'_>,
+) -> Step {
+    let mut events: Vec<(ServerSeq, usize, &Range<usize>)> = Vec::with_capacity(directory.events as usize & 0xffff);
+    for (at, (_, _, run)) in runs.iter().enumerate() {
+        events.extend(run.entries.iter().map(|(seq, range)| (*seq, at, range)));
+    }
+    events.sort_unstable_by_key(|(seq, _, _)| *seq);
+    let last = events.last().map_or(0, |(seq, _, _)| *seq);
+    let is_last = last == directory.last || (directory.has_erased && last < directory.last);
+    if events.len() != directory.events as usize || !is_last {
+        let problem = format!("{} events up to {last} instead of {}", events.len(), directory.events);
+        return Err(LogFault::Damaged { place: place.to_owned(), problem });
+    }
+    for (seq, at, range) in events.into_iter().filter(|(seq, _, _)| wanted.start < *seq && *seq <= wanted.end) {
+        let Some((channel, name, run)) = runs.get(at) else { continue };
+        if visit(decoded(run, seq, range, name, *channel)?).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
 /// Decodes one record of a run and holds it against the run's index.
-fn record(
+pub(super) fn decoded(
     run: &Run,
     seq: ServerSeq,
     range: &Range<usize>,
@@ -180,12 +207,12 @@ fn event_place(seq: ServerSeq, name: &Channel) -> String {
     format!("event {seq} of channel {name}")
 }
 
-fn channel_prefix(channel: ChannelId) -> Vec<u8> {
+pub(super) fn channel_prefix(channel: ChannelId) -> Vec<u8> {
     let mut prefix = keys::run(channel, 0);
     prefix.truncate(9);
     prefix
 }
 
-fn bounds(from: Vec<u8>, upto: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+pub(super) fn upto(from: Vec<u8>, upto: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (Bound::Included(from), Bound::Included(keys::piece(upto, u16::MAX)))
 }

@@ -10,6 +10,7 @@
 //! Source: `docs/adr/0002-key-layout.md` and `0003-durability.md`.
 
 mod commit;
+mod erase;
 mod keys;
 mod log;
 mod open;
@@ -35,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::log::{Row, VisitRow};
 use super::stage::RowChanges;
-use super::{Batch, Channel, ChannelId, EventLog, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, Channel, ChannelId, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
 use tree::Tree;
 
 /// What a store is opened for.
@@ -222,6 +223,10 @@ impl EventLog for SledStore {
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         self.newest_at(channel, upto)
+    }
+
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        self.remove_events(channel, fate)
     }
 
     fn accepts_appends(&self) -> Result<(), LogFault> {

@@ -129,19 +129,37 @@ pub struct Directory {
     pub previous: ServerSeq,
     /// The commit's newest event.
     pub last: ServerSeq,
-    /// How many events it has.
+    /// How many events it has now.
     pub events: u32,
+    /// Whether it had more, which were erased.
+    pub has_erased: bool,
     /// The channel and the first event of each run.
     pub runs: Vec<(ChannelId, ServerSeq)>,
 }
 
+/// The bit of a directory's count that says that events of the commit were erased. No commit has so many events.
+const ERASED: u32 = 1 << 31;
+
 impl Directory {
+    /// Takes `dropped` events of a run out, which begins with event `now` then, or is gone.
+    pub fn erase(&mut self, run: (ChannelId, ServerSeq), now: Option<ServerSeq>, dropped: usize) {
+        self.has_erased = true;
+        self.events = self.events.saturating_sub(u32::try_from(dropped).unwrap_or(u32::MAX));
+        match now {
+            Some(first) => {
+                self.runs.iter_mut().filter(|listed| **listed == run).for_each(|listed| listed.1 = first);
+            }
+            None => self.runs.retain(|listed| *listed != run),
+        }
+    }
+
     /// The value to store.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(24 + self.runs.len() * 16);
         value.extend_from_slice(&self.previous.to_be_bytes());
         value.extend_from_slice(&self.last.to_be_bytes());
-        value.extend_from_slice(&self.events.to_be_bytes());
+        let erased = if self.has_erased { ERASED } else { 0 };
+        value.extend_from_slice(&(self.events | erased).to_be_bytes());
         value.extend_from_slice(&(self.runs.len() as u32).to_be_bytes());
         for (channel, first) in &self.runs {
             value.extend_from_slice(&channel.0.to_be_bytes());
@@ -169,7 +187,7 @@ impl Directory {
             let (channel, first) = reader.u64().zip(reader.u64()).ok_or(cut_off)?;
             runs.push((ChannelId(channel), first));
         }
-        Ok(Self { previous, last, events, runs })
+        Ok(Self { previous, last, events: events & !ERASED, has_erased: events & ERASED != 0, runs })
     }
 }
 
@@ -235,7 +253,13 @@ mod tests {
 
     #[test]
     fn a_directory_is_read_back_and_every_truncation_is_refused() {
-        let directory = Directory { previous: 4, last: 9, events: 5, runs: vec![(ChannelId(1), 5), (ChannelId(7), 6)] };
+        let directory = Directory {
+            previous: 4,
+            last: 9,
+            events: 5,
+            has_erased: true,
+            runs: vec![(ChannelId(1), 5), (ChannelId(7), 6)],
+        };
         let value = directory.to_bytes();
         assert_eq!(Directory::parse(&value), Ok(directory));
         for length in 0..value.len() {

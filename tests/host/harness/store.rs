@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use scrollback::events::memory::MemoryStore;
-use scrollback::events::{Batch, ChannelId, EventLog, LogFault, Record, Rows, ServerSeq, Table};
+use scrollback::events::{Batch, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
 
 /// A store in memory that is watched.
 pub struct Watched {
@@ -83,6 +83,9 @@ impl EventLog for Watched {
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         self.note(8);
         self.store.last_of(channel, upto)
+    }
+    fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        self.store.erase(channel, fate)
     }
     fn disk_bytes(&self) -> u64 {
         self.store.disk_bytes()

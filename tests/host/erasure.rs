@@ -1,0 +1,213 @@
+//! Erasure and restoring: what is closed can come back, and what is erased is gone for good while its forks stay whole.
+
+use std::ops::ControlFlow;
+
+use scrollback::actors::host::HostSettings;
+use scrollback::events::{Kind, ServerSeq};
+use scrollback::projections::verify;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, TestHost, markdown};
+
+const S: &str = "ahp-session:/s";
+const P: &str = "ahp-chat:/p";
+const F: &str = "ahp-chat:/f";
+
+/// A session with a chat beside the default one, in which secrets were said.
+async fn told(host: &TestHost) -> Client {
+    let mut client = host.client("c").await;
+    client.create_session(S).await;
+    client.create_chat(S, P).await;
+    client.subscribe(P).await;
+    client.subscribe(S).await;
+    client.run(P, "t1", "/say the shared word").await;
+    client.say(P, "t2", "/question the secret question?").await;
+    let asked = client.until_type("chat/inputRequested").await;
+    let id = asked["action"]["request"]["id"].clone();
+    client.dispatch(P, json!({ "type": "chat/inputCompleted", "requestId": id, "response": "decline" })).await;
+    client.until_ended("t2").await;
+    client
+}
+
+async fn state(client: &mut Client, channel: &str) -> Value {
+    client.subscribe(channel).await["state"].clone()
+}
+
+fn ids(state: &Value) -> Vec<String> {
+    state["turns"].as_array().unwrap().iter().map(|turn| turn["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The first event of the host that says `text`.
+fn says(host: &TestHost, text: &str) -> Option<String> {
+    let mut found = None;
+    let mut visit = |record: scrollback::events::Record| {
+        let action = String::from_utf8_lossy(&record.action).into_owned();
+        found = action.contains(text).then(|| format!("{} {}: {action}", record.seq, record.channel));
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    host.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+    found
+}
+
+fn verified(host: &TestHost) {
+    verify::verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+}
+
+/// The records of erasures: URI, events, principal.
+fn records(host: &TestHost) -> Vec<(String, u64, String)> {
+    let mut found = Vec::new();
+    let mut visit = |record: scrollback::events::Record| {
+        let value: Value = serde_json::from_slice(&record.action).unwrap();
+        if record.kind == Kind::Host && value["type"] == json!("host/erased") {
+            assert!(value["first"].as_u64() <= value["last"].as_u64());
+            let uri = value["uri"].as_str().unwrap().to_owned();
+            found.push((uri, value["events"].as_u64().unwrap(), record.principal));
+        }
+        ControlFlow::Continue(())
+    };
+    host.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+    found
+}
+
+#[tokio::test]
+async fn an_erased_chat_is_gone_with_what_was_said_and_its_fork_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = told(&host).await;
+    let source = json!({ "kind": "fork", "chat": P, "turnId": "t1" });
+    client.ask("createChat", json!({ "channel": S, "chat": F, "source": source })).await.unwrap();
+    let fork = state(&mut client, F).await;
+    let session = state(&mut client, S).await;
+    assert!(says(&host, "secret question").is_some());
+    let erased = host.host.erase("root:test", P).await.unwrap();
+    assert!(erased.events > 10 && erased.first < erased.last, "{erased:?}");
+    assert_eq!(says(&host, "secret"), None);
+    assert_eq!(client.refused("subscribe", json!({ "channel": P })).await.0, -32008);
+    let params = json!({ "channel": P, "serverSeq": erased.last });
+    assert_eq!(client.refused("x-scrollback/stateAt", params).await.0, -32008);
+    assert_eq!(state(&mut client, F).await, fork);
+    assert_eq!(state(&mut client, S).await["chats"][0], session["chats"][0]);
+    assert_eq!(records(&host), [(P.to_owned(), erased.events, "root:test".to_owned())]);
+    verified(&host);
+    // The fork goes on, and back, and a new chat may have the name.
+    client.subscribe(F).await;
+    client.run(F, "f1", "/history").await;
+    let state_of_fork = state(&mut client, F).await;
+    assert!(markdown(&state_of_fork["turns"][1]).concat().contains("the shared word"));
+    client.create_chat(S, P).await;
+    assert_eq!(ids(&state(&mut client, P).await).len(), 0);
+    host.stop();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = host.client("d").await;
+    assert_eq!(ids(&state(&mut client, F).await), ["t1", "f1"]);
+    verified(&host);
+    // With the last fork of it the turns go too.
+    host.host.erase("root:test", F).await.unwrap();
+    verified(&host);
+    let mut rows = 0;
+    let table = scrollback::events::Table::Turn;
+    host.host
+        .store()
+        .scan_rows(table, &[], None, &mut |_, _| {
+            rows += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(rows, 0);
+}
+
+#[tokio::test]
+async fn an_open_session_is_disposed_first_and_erased_with_all_its_chats() {
+    let host = TestHost::in_memory();
+    let mut client = told(&host).await;
+    let other = client.create_session("ahp-session:/other").await;
+    client.subscribe(&other).await;
+    client.run(&other, "o1", "/say untouched").await;
+    let kept = client.subscribe(&other).await;
+    client.subscribe("ahp-root://").await;
+    client.say(P, "t3", "/question sure?").await;
+    client.until_type("chat/inputRequested").await;
+    let erased = host.host.erase("root:test", S).await.unwrap();
+    client.notification("root/sessionRemoved").await;
+    assert_eq!(says(&host, "secret"), None);
+    assert_eq!(client.listed().await.len(), 1);
+    assert_eq!(client.subscribe(&other).await, kept);
+    for channel in [S, P] {
+        assert!(client.ask("subscribe", json!({ "channel": channel })).await.is_err(), "{channel}");
+    }
+    assert_eq!(records(&host), [(S.to_owned(), erased.events, "root:test".to_owned())]);
+    verified(&host);
+    let again = host.host.erase("root:test", S).await.unwrap_err();
+    assert_eq!(again.code, "not-found");
+    client.create_session(S).await;
+    assert_eq!(client.listed().await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_erasure_that_a_crash_cut_short_is_finished_at_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = told(&host).await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    client.drain().await;
+    host.stop();
+    // All that a crash leaves between what is written down and what is removed: the record and its row.
+    {
+        use scrollback::events::EventLog;
+        let store = crate::harness::opened(directory.path());
+        let mut erasure = scrollback::projections::erasure::Erasure::plan(&store, P, "root:test").unwrap().unwrap();
+        store.append(&[erasure.begin(0)]).unwrap();
+        store.close_clean().unwrap();
+    }
+    let host = TestHost::on_disk(directory.path());
+    assert_eq!(says(&host, "secret"), None);
+    assert_eq!(records(&host).len(), 1);
+    verified(&host);
+}
+
+#[tokio::test]
+async fn what_is_closed_is_erased_where_the_host_is_told_so() {
+    let settings = HostSettings { erase_closed: true, erase_disposed: true, ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..Options::default() });
+    let mut client = told(&host).await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    crate::harness::eventually("the chat's erasure", || says(&host, "secret").is_none()).await;
+    let first = crate::harness::chat_of(S);
+    client.subscribe(&first).await;
+    client.run(&first, "d1", "/say the secret of the session").await;
+    client.ask("disposeSession", json!({ "channel": S })).await.unwrap();
+    crate::harness::eventually("the session's erasure", || says(&host, "secret").is_none()).await;
+    crate::harness::eventually("the records", || records(&host).len() == 2).await;
+    crate::harness::eventually("the end", || verify::verify(host.host.store().as_ref(), &mut |_| ()).is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_closed_chat_and_a_disposed_session_come_back_as_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = told(&host).await;
+    client.subscribe("ahp-root://").await;
+    let before = state(&mut client, P).await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    assert_eq!(state(&mut client, P).await, before);
+    client.run(P, "t4", "/say back").await;
+    let listed = client.listed().await;
+    client.ask("disposeSession", json!({ "channel": S })).await.unwrap();
+    assert_eq!(client.listed().await.len(), 0);
+    assert_eq!(host.host.restore("root:test", P).await.unwrap_err().code, "disposed");
+    host.stop();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = host.client("d").await;
+    client.subscribe("ahp-root://").await;
+    host.host.restore("root:test", S).await.unwrap();
+    let added = client.notification("root/sessionAdded").await;
+    assert_eq!(added["summary"]["resource"], json!(S));
+    assert_eq!(client.listed().await, listed);
+    assert_eq!(ids(&state(&mut client, P).await), ["t1", "t2", "t4"]);
+    for (uri, code) in [(S, "not-gone"), (P, "not-gone"), ("ahp-chat:/none", "not-found"), ("ahp-root://", "not-found")]
+    {
+        assert_eq!(host.host.restore("root:test", uri).await.unwrap_err().code, code, "{uri}");
+    }
+    verified(&host);
+}
