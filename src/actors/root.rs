@@ -21,7 +21,7 @@ use super::core::{ClientAction, Unsaved, checkpoint};
 use super::host::{OnSnapshot, SnapshotJson};
 use super::rejection::{Code, Rejection};
 use super::resent;
-use super::session::{RETRY, echo, refusal_of_lost, reject, reject_lost};
+use super::session::{RETRY, SessionMessage, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
 use crate::events::rows::ChannelKind;
@@ -71,6 +71,10 @@ pub enum RootMessage {
     Erase {
         principal: Arc<str>,
         uri: Channel,
+    },
+    /// The actor of this session panicked: it is read from the log again.
+    Wake {
+        session: ChannelId,
     },
     /// Changes a row beside the log that belongs to nobody any more.
     Row(RowOp),
@@ -392,6 +396,10 @@ impl Handler<RootMessage> for RootActor {
                 });
             }
             RootMessage::Remember { client_id, client } => self.remember(client_id, client),
+            // In a while: its mailbox may still be closing.
+            RootMessage::Wake { session } => drop(ctx.run_later(RETRY, move |root, _| {
+                root.shared.registry.send(session, SessionMessage::Wake);
+            })),
             RootMessage::Row(row) => self.lane.append(Batch { events: Vec::new(), rows: vec![row] }),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {

@@ -139,9 +139,12 @@ async fn what_was_read_is_kept_with_the_message_whatever_becomes_of_the_chat() {
     client.until_ended("busy").await;
     host.stop();
 
+    // The running turn is taken up; stopping it pauses the queue, and another message lets that go on.
     let host = TestHost::on_disk(directory.path());
-    let mut client = host.client("c").await;
+    let mut client = host.client("d").await;
     client.subscribe(&chat).await;
+    client.cancel(&chat, "busy").await;
+    client.until_ended("busy").await;
     client.queue(&chat, "more", "more").await;
     let started = client.envelope(|e| e["action"]["queuedMessageId"] == json!("m")).await;
     let blocks = context(&client.until_ended(started["action"]["turnId"].as_str().unwrap()).await);

@@ -275,13 +275,13 @@ async fn a_chat_that_cannot_be_created_leaves_nothing_behind() {
     let host = TestHost::with(Options { settings, ..Options::default() });
     let mut client = host.client("c").await;
     let first = client.create_session(S).await;
-    let bytes = json!({ "type": "embeddedResource", "label": "x", "data": "aGk=", "contentType": "text/plain" });
+    let bytes = json!({ "type": "embeddedResource", "label": "x", "data": "no base64!", "contentType": "text/plain" });
     let with_bytes = json!({ "text": "x", "origin": { "kind": "user" }, "attachments": [bytes] });
     let fork = json!({ "kind": "fork", "chat": first, "turnId": "t" });
     let side = json!({ "kind": "sideChat", "chat": first, "turnId": "t" });
     let cases = [
         (json!({ "initialMessage": message("eleven char") }), (-32000, "limit-exceeded")),
-        (json!({ "initialMessage": with_bytes }), (-32602, "unsupported")),
+        (json!({ "initialMessage": with_bytes }), (-32602, "bad-attachment")),
         (json!({ "initialMessage": { "origin": { "kind": "user" } } }), (-32602, "malformed")),
         (json!({ "initialMessage": "hello" }), (-32602, "invalid-params")),
         (json!({ "source": fork }), (-32008, "unknown-turn")),

@@ -309,22 +309,35 @@ async fn tools_have_one_name_each_and_a_client_speaks_for_itself() {
 }
 
 #[tokio::test]
-async fn a_call_that_a_restart_cut_off_is_not_left_open() {
+async fn a_call_that_a_restart_cut_off_has_failed_and_is_made_again_when_its_turn_is_taken_up() {
     let store = Arc::new(MemoryStore::new().unwrap());
     let host = TestHost::start(Arc::clone(&store) as _, Options::default());
     let (mut watcher, chat) = open(&host).await;
     let _owner = join(&host, "owner", &["tests"]).await;
-    call(&mut watcher, &chat, "t").await;
+    let cut_off = call(&mut watcher, &chat, "t").await;
     host.stop();
     let host = TestHost::start(Arc::clone(&store) as _, Options::default());
     let mut client = host.client("c").await;
-    let chat = chat_of(S);
-    let runs = client.subscribe(&chat).await["state"].get("activeTurn").is_some();
-    if runs {
-        client.until_ended("t").await;
-    }
-    assert_eq!(client.subscribe(S).await["state"].get("inputNeeded"), None);
-    let call = kept(&mut client, &chat).await;
-    assert!(["completed", "cancelled"].contains(&call["status"].as_str().unwrap()), "{call}");
+    client.subscribe(&chat).await;
+    let mut owner = join(&host, "owner", &["tests"]).await;
+    let again = loop {
+        let listed = client.subscribe(S).await["state"]["inputNeeded"].clone();
+        if let Some(entry) = listed.as_array().and_then(|listed| listed.first()) {
+            break entry.clone();
+        }
+    };
+    assert_ne!(again["toolCall"]["toolCallId"], cut_off["toolCall"]["toolCallId"]);
+    assert_eq!(owner.rejected(&chat, completed(&cut_off, "late")).await, "request-not-found");
+    owner.accepted(&chat, completed(&again, "all passed")).await;
+    client.until_ended("t").await;
+    let turn = client.subscribe(&chat).await["state"]["turns"][0].clone();
+    let calls: Vec<Value> = turn["responseParts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|part| part["kind"] == json!("toolCall"))
+        .map(|part| part["toolCall"]["success"].clone())
+        .collect();
+    assert_eq!(calls, [json!(false), json!(true)]);
     verify(store.as_ref(), &mut |_| {}).unwrap();
 }

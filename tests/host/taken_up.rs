@@ -268,6 +268,20 @@ async fn what_somebody_stopped_is_not_taken_up() {
     assert_eq!(agent.prompts().len(), 1);
 }
 
+#[tokio::test]
+async fn a_turn_in_a_session_whose_actor_panics_is_taken_up_though_nobody_uses_the_session() {
+    let agent = RecordingAgent::new();
+    let host = TestHost::with(with(&agent));
+    let (mut client, chat) = open(&host).await;
+    client.say(&chat, "t", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    host.host.panic_in_session(S);
+    eventually("it is taken up", || agent.prompts() == ["t", "t"]).await;
+    agent.ended("t", Ending::Complete).await;
+    assert_eq!(client.until_ended("t").await.pop().unwrap()["action"]["type"], json!("chat/turnComplete"));
+    assert_eq!(laws::check(host.host.store().as_ref()), [] as [String; 0]);
+}
+
 /// The log takes nothing for a while: the turn waits, and gets its ending all the same.
 #[tokio::test]
 async fn a_turn_that_is_interrupted_while_the_disk_takes_nothing_goes_on_when_it_does() {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::ChatActor;
 use super::decide::{Effect, Entry};
-use crate::clock::later;
+use crate::clock::{Millis, later};
 
 /// A call of a client's tool, as the agent makes it.
 pub struct ClientCall {
@@ -122,16 +122,17 @@ impl ChatActor {
         let (entries, effects) = begin(&self.core.borrow().fold.state, call);
         let waits = effects.is_empty();
         let by = self.by_agent();
+        let at = by.at;
         self.record(by, entries, effects, ctx);
         if waits {
-            self.expect_completion(id, ctx);
+            self.expect_completion(id, at, ctx);
         }
     }
 
-    /// Ends the call as failed when it takes longer than a client may take.
-    fn expect_completion(&mut self, id: String, ctx: &mut Context<Self>) {
+    /// Ends the call that began then as failed when it takes longer than a client may take.
+    fn expect_completion(&mut self, id: String, began: Millis, ctx: &mut Context<Self>) {
         let clock = self.shared.clock.clone();
-        let at = later(clock.now(), self.shared.settings.client_tool_timeout);
+        let at = later(began, self.shared.settings.client_tool_timeout);
         let waits = actix::fut::wrap_future::<_, Self>(async move { clock.wait_until(at).await });
         ctx.spawn(waits.map(move |(), actor, ctx| actor.give_up_on(&id, ctx)));
     }

@@ -579,6 +579,14 @@ impl Host {
         }
     }
 
+    /// For tests: makes the actor of this session panic.
+    #[doc(hidden)]
+    pub fn panic_in_session(&self, session: &str) {
+        if let Ok(Some(found)) = self.shared.registry.resolve(session) {
+            self.shared.registry.send(found.session, SessionMessage::PanicHere);
+        }
+    }
+
     /// Takes no new work, ends the agents, freezes running turns, writes everything down and closes the sockets.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);

@@ -141,6 +141,10 @@ pub enum SessionMessage {
     Recover {
         chat: Channel,
     },
+    /// Is awake, so that what was interrupted goes on.
+    Wake,
+    /// For tests: panics in a handler of the session.
+    PanicHere,
     /// The time of a resume that is owed to the chat has come.
     ResumeDue {
         chat: Channel,

@@ -51,6 +51,7 @@ use super::connection::{Caller, ConnectionId};
 use super::core::{By, ClientAction, SessionCore};
 use super::rejection::{Code, Rejection};
 use super::resent;
+use super::root::RootMessage;
 use super::shared::Shared;
 use super::visuals;
 use super::writer::{Lost, Place};
@@ -145,6 +146,10 @@ impl Drop for SessionActor {
             }
             for chat in self.chats.values() {
                 chat.do_send(ChatMessage::Abandon);
+            }
+            // Turns that ran are taken up though nobody asks for the session.
+            if let Some(root) = self.shared.root.get() {
+                root.do_send(RootMessage::Wake { session: self.id });
             }
         }
     }
@@ -256,6 +261,10 @@ impl SessionActor {
             SessionMessage::ClientLeft { client_id, connection, at_once } => {
                 self.client_left(&core, &client_id, connection, at_once, ctx);
             }
+            // To be awake is all that it asks for.
+            SessionMessage::Wake => {}
+            #[allow(clippy::panic)]
+            SessionMessage::PanicHere => panic!("a session's actor was asked to panic"),
             SessionMessage::Recover { chat } => {
                 self.chat(&core, &chat);
             }
