@@ -134,9 +134,11 @@ async fn what_was_read_is_kept_with_the_message_whatever_becomes_of_the_chat() {
     let echo = client.accepted(&chat, queues("m", &sent)).await;
     assert_eq!(echo["action"]["message"]["attachments"], json!([attached("plan", &source, Some("three"))]));
     client.ask("disposeSession", json!({ "channel": OTHER })).await.unwrap();
+    // Which pauses the queue: another message lets it go on.
+    client.cancel(&chat, "busy").await;
+    client.until_ended("busy").await;
     host.stop();
 
-    // The running turn ends as cancelled, which pauses the queue: another message lets it go on.
     let host = TestHost::on_disk(directory.path());
     let mut client = host.client("c").await;
     client.subscribe(&chat).await;

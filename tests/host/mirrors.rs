@@ -10,12 +10,42 @@ use crate::harness::walk::{Choice, Walk};
 use crate::harness::{Options, Random, TestHost, Watched, from_environment, seed};
 
 /// How many steps the longest walk has, where [`STEPS`] does not say.
-const USUAL: usize = 400;
+const USUAL: usize = 1_000;
 /// The environment variable that sets it.
 const STEPS: &str = "SCROLLBACK_TEST_STEPS";
 
 fn all_steps() -> usize {
     from_environment(STEPS).map_or(USUAL, |steps| steps as usize)
+}
+
+/// What a long walk cannot do without.
+const SERVED: [&str; 7] = [
+    "createChat",
+    "disposeChat",
+    "disposeSession",
+    "moveChat",
+    "x-scrollback/clear",
+    "x-scrollback/forkAt",
+    "x-scrollback/publishVisual",
+];
+const RECORDED: [&str; 11] = [
+    "chat/turnComplete",
+    "chat/turnCancelled",
+    "chat/error",
+    "chat/pendingMessageSet",
+    "chat/pendingMessageRemoved",
+    "chat/toolCallConfirmed",
+    "chat/inputCompleted",
+    "chat/truncated",
+    "chat/draftChanged",
+    "host/steeringHanded",
+    "session/metaChanged",
+];
+
+/// A host that keeps attachments in `directory`.
+fn keeping(directory: &tempfile::TempDir) -> Options {
+    let data_directory = Some(directory.path().canonicalize().unwrap());
+    Options { settings: HostSettings { data_directory, ..HostSettings::default() }, ..Options::default() }
 }
 
 async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
@@ -27,10 +57,20 @@ async fn steps(walk: &mut Walk, random: &mut Random, count: usize) {
 #[tokio::test]
 async fn mirrors_hold_what_the_host_holds_after_random_actions_and_drops() {
     let mut random = Random::new(seed("random actions and drops"));
-    let mut walk = Walk::begin(TestHost::in_memory()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut walk = Walk::begin(TestHost::with(keeping(&directory))).await;
     steps(&mut walk, &mut random, all_steps()).await;
     walk.finish().await;
     assert!(walk.drops > 10 && walk.compared > 10, "{} drops, {} compared", walk.drops, walk.compared);
+    // A walk in which everything is refused shows nothing.
+    let (served, recorded) = (&walk.served, walk.recorded());
+    println!("served: {served:?}\nrecorded: {recorded:?}");
+    for command in SERVED {
+        assert!(served.get(command).is_some_and(|times| *times > 0), "{command} was never served: {served:?}");
+    }
+    for kind in RECORDED {
+        assert!(recorded.contains_key(kind), "{kind} was never recorded: {recorded:?}");
+    }
 }
 
 #[tokio::test]
@@ -39,10 +79,10 @@ async fn mirrors_hold_what_the_host_holds_when_it_restarts_in_between() {
     let directory = tempfile::tempdir().unwrap();
     let mut walk = Walk::begin(TestHost::on_disk(directory.path())).await;
     for _ in 0..3 {
-        steps(&mut walk, &mut random, all_steps() / 8).await;
+        steps(&mut walk, &mut random, all_steps() / 20).await;
         walk = walk.restart(|| TestHost::on_disk(directory.path())).await;
     }
-    steps(&mut walk, &mut random, all_steps() / 8).await;
+    steps(&mut walk, &mut random, all_steps() / 20).await;
     walk.finish().await;
 }
 
@@ -51,12 +91,13 @@ async fn mirrors_hold_what_the_host_holds_when_it_crashes_in_between() {
     let mut random = Random::new(seed("crashes in between"));
     let store = Arc::new(MemoryStore::new().unwrap());
     let mut handle = Arc::new(Watched::over(Arc::clone(&store)));
-    let mut walk = Walk::begin(TestHost::start(handle.clone(), Options::default())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut walk = Walk::begin(TestHost::start(handle.clone(), keeping(&directory))).await;
     for _ in 0..6 {
         let count = 1 + random.below(all_steps() as u64 / 6) as usize;
         steps(&mut walk, &mut random, count).await;
         let gone = std::mem::replace(&mut handle, Arc::new(Watched::over(Arc::clone(&store))));
-        walk = walk.crash(|| gone.fail(true), || TestHost::start(handle.clone(), Options::default())).await;
+        walk = walk.crash(|| gone.fail(true), || TestHost::start(handle.clone(), keeping(&directory))).await;
     }
     walk.finish().await;
 }

@@ -145,7 +145,7 @@ fn refusals(chat: &str, newest: u64) -> Vec<(&'static str, Value, i64, &'static 
             "createChat",
             open(json!({ "source": { "kind": "fork", "chat": chat, "turnId": "none" } })),
             -32008,
-            "not-found",
+            "unknown-turn",
         ),
         (
             "createChat",
@@ -157,7 +157,7 @@ fn refusals(chat: &str, newest: u64) -> Vec<(&'static str, Value, i64, &'static 
             "createChat",
             open(json!({ "source": { "kind": "sideChat", "chat": chat, "turnId": "none" } })),
             -32008,
-            "not-found",
+            "unknown-turn",
         ),
         ("x-scrollback/clear", json!({ "channel": NOWHERE }), -32008, "not-found"),
         ("x-scrollback/clear", json!({ "channel": S }), -32008, "not-found"),

@@ -16,6 +16,8 @@ use super::is_ending;
 struct Turns {
     running: Option<String>,
     seen: BTreeSet<String>,
+    /// It began with turns of another chat, the last of which may be taken up.
+    is_fork: bool,
     /// The ids that are queued, and the one in the slot.
     queued: BTreeSet<String>,
     steering: Option<String>,
@@ -25,9 +27,9 @@ struct Turns {
     story: Vec<String>,
 }
 
-/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again where it was resumed), that no
-/// message goes out twice, and that in a chat without a running turn nothing waits for an answer, the slot is empty, and the
-/// queue is empty or paused. Returns the turns that run at its end.
+/// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again
+/// where it was resumed), that no message goes out twice, and that in a chat without a running turn nothing waits for an
+/// answer, the slot is empty, and the queue is empty or paused. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
     let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
     let mut sessions: BTreeMap<String, Option<replay::At<SessionFold>>> = BTreeMap::new();
@@ -39,6 +41,9 @@ pub fn check(store: &dyn Store) -> Vec<String> {
             let action: Value = serde_json::from_slice(&record.action).unwrap();
             turn(chats.entry(channel.clone()).or_default(), &action, record.seq);
             message(chats.entry(channel).or_default(), &action, record.seq);
+        } else {
+            let fact: Value = serde_json::from_slice(&record.action).unwrap();
+            chats.entry(channel).or_default().is_fork |= fact["state"]["origin"]["kind"] == "fork";
         }
         if record.seq == record.batch.1 {
             nothing_outlives_its_turn(&chats, &sessions, record.seq);
@@ -48,6 +53,49 @@ pub fn check(store: &dyn Store) -> Vec<String> {
     };
     store.scan(0, ServerSeq::MAX, visit).unwrap();
     chats.into_values().filter_map(|turns| turns.running).collect()
+}
+
+/// The ids of every chat's turns, oldest first, as rewinds and forks leave them: told from the actions and the origins alone, by
+/// somebody who knows nothing of how the host keeps them.
+pub fn branches(store: &dyn Store) -> BTreeMap<String, Vec<String>> {
+    let mut chats: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    // By chat and turn, what led to it, itself at the end.
+    let mut paths: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let visit = &mut |record: scrollback::events::Record| {
+        let channel = record.channel.to_string();
+        let said: Value = serde_json::from_slice(&record.action).unwrap();
+        match said["type"].as_str().unwrap() {
+            "host/chatCreated" => {
+                let origin = &said["state"]["origin"];
+                let from = |key: &str| origin[key].as_str().unwrap_or_default().to_owned();
+                let path = match origin["kind"] == "fork" {
+                    true => paths[&(from("chat"), from("turnId"))].clone(),
+                    false => Vec::new(),
+                };
+                for (at, turn) in path.iter().enumerate() {
+                    paths.insert((channel.clone(), turn.clone()), path[..=at].to_vec());
+                }
+                chats.insert(channel, path);
+            }
+            "chat/truncated" => {
+                let path = chats.get_mut(&channel).unwrap();
+                let kept = said["turnId"].as_str().map_or(0, |turn| 1 + path.iter().position(|t| t == turn).unwrap());
+                path.truncate(kept);
+            }
+            // It is taken up: it ends once more.
+            "chat/turnResume" => drop(chats.get_mut(&channel).unwrap().pop()),
+            _ if is_ending(&said) && record.kind == Kind::Action => {
+                let turn = said["turnId"].as_str().unwrap().to_owned();
+                let path = chats.get_mut(&channel).unwrap();
+                path.push(turn.clone());
+                paths.insert((channel, turn), path.clone());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    };
+    store.scan(0, ServerSeq::MAX, visit).unwrap();
+    chats
 }
 
 fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
@@ -62,8 +110,11 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
         turns.running = Some(id);
     } else if action["type"] == "chat/turnResume" {
         assert_eq!(turns.running, None, "event {seq}: a turn is resumed over another: {action}: {:?}", story());
-        assert!(turns.seen.contains(&id), "event {seq}: what is resumed never ran: {action}");
+        let ran = turns.seen.contains(&id) || turns.is_fork;
+        assert!(ran, "event {seq}: what is resumed never ran: {action}");
         turns.running = Some(id);
+    } else if action["type"] == "chat/truncated" {
+        assert_eq!(turns.running, None, "event {seq}: a rewind drops a turn that runs: {:?}", story());
     } else if is_ending(action) {
         assert_eq!(turns.running, Some(id), "event {seq}: what ends does not run: {action}: {:?}", story());
         turns.running = None;

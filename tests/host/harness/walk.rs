@@ -4,14 +4,16 @@
 //! part of the walk. After it, [`Walk::settle`] ends what runs and compares everything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use ahp_types::state::{
     ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
 };
+use scrollback::events::ServerSeq;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use super::{Mirrored, ROOT, Random, TestHost, chat_of, laws, message};
+use super::{Mirrored, ROOT, Random, TestHost, attaching, chat_of, laws, message};
 
 /// One step: who does what, and two numbers that settle the details.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +56,15 @@ pub enum Deed {
     ActiveClient,
     Listen,
     Compare,
+    Rewind,
+    Clear,
+    Fork,
+    SideChat,
+    ForkAt,
+    Move,
+    Attach,
+    Visual,
+    Resume,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -61,7 +72,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (5, Deed::Start),
     (2, Deed::Cancel),
     (3, Deed::Queue),
-    (1, Deed::Steer),
+    (2, Deed::Steer),
     (1, Deed::TakeBackSteering),
     (1, Deed::SendNow),
     (1, Deed::Edit),
@@ -80,6 +91,15 @@ const DEEDS: &[(u64, Deed)] = &[
     (1, Deed::ActiveClient),
     (1, Deed::Listen),
     (1, Deed::Compare),
+    (2, Deed::Rewind),
+    (1, Deed::Clear),
+    (2, Deed::Fork),
+    (1, Deed::SideChat),
+    (1, Deed::ForkAt),
+    (1, Deed::Move),
+    (2, Deed::Attach),
+    (1, Deed::Visual),
+    (2, Deed::Resume),
 ];
 
 impl Deed {
@@ -116,6 +136,7 @@ const SCRIPTS: &[&str] = &[
     "/sleep 30000",
     "/ask-tool one 1\n/question Go on? | yes | no\n/ask-tool two 2",
     "/compact 900 90\n/crash",
+    "/visual A-page <p>hi</p>\n/say shown",
     "/subagent /words 9 1 ;; /subagent /ask-tool deep down ;; /fail never\nback",
     "/subagent /say left behind ;; /background watch 20 ;; /words 20 2\n/fail in vain",
     "/words 5 1\n/await-steering\n/words 3\n/await-steering",
@@ -130,6 +151,8 @@ pub struct Walk {
     names: u64,
     pub drops: u64,
     pub compared: u64,
+    /// Turns that somebody went back to or forked at, with their chats.
+    ever: Vec<(String, String)>,
     /// How often each deed was tried.
     pub done: BTreeMap<Deed, u64>,
     /// How often each command was served.
@@ -150,6 +173,7 @@ impl Walk {
             names: 0,
             drops: 0,
             compared: 0,
+            ever: Vec::new(),
             done: BTreeMap::new(),
             served: BTreeMap::new(),
         };
@@ -219,6 +243,15 @@ impl Walk {
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
             Deed::Listen => self.mirrors[who].sync().await,
             Deed::Compare => self.compare(who, choice).await,
+            Deed::Rewind => self.rewind(who, &chat, choice.b).await,
+            Deed::Clear => self.clear(who, &chat, choice.b).await,
+            Deed::Fork => self.fork(who, &chat, choice.b).await,
+            Deed::SideChat => self.side_chat(who, &chat, choice.b).await,
+            Deed::ForkAt => self.fork_at(who, &chat, choice.b).await,
+            Deed::Move => self.move_chat(who, &chat, &session, choice).await,
+            Deed::Attach => self.attach(who, &chat, choice).await,
+            Deed::Visual => self.visual(who, &chat, choice.b).await,
+            Deed::Resume => self.resume(who, &chat).await,
         }
     }
 
@@ -336,6 +369,139 @@ impl Walk {
         self.dispatch(who, channel, action).await;
     }
 
+    /// The ids of a chat's turns, as far as the client knows: those that ended, and the one that runs.
+    fn turns(&self, who: usize, chat: &str) -> Vec<String> {
+        let chat = self.mirrors[who].chat(chat);
+        let ended = chat.into_iter().flat_map(|chat| chat.turns.iter().map(|turn| turn.id.clone()));
+        let running = chat.and_then(|chat| chat.active_turn.as_ref()).map(|turn| turn.id.clone());
+        ended.chain(running).collect()
+    }
+
+    /// One of them, or one that was never there.
+    fn one_turn(&self, who: usize, chat: &str, which: u64) -> String {
+        let turns = self.turns(who, chat);
+        let at = which % (turns.len() as u64 + 1);
+        turns.get(at as usize).cloned().unwrap_or_else(|| "never".into())
+    }
+
+    /// Takes up the last turn, which may have failed for good, or well.
+    async fn resume(&mut self, who: usize, chat: &str) {
+        let last = self.mirrors[who].chat(chat).and_then(|chat| chat.turns.last()).map(|turn| turn.id.clone());
+        let action = json!({ "type": "chat/turnResume", "turnId": last.unwrap_or_else(|| "never".into()) });
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn rewind(&mut self, who: usize, chat: &str, which: u64) {
+        let turn = self.one_turn(who, chat, which);
+        self.ever.push((chat.to_owned(), turn.clone()));
+        self.dispatch(who, chat, json!({ "type": "chat/truncated", "turnId": turn })).await;
+    }
+
+    async fn clear(&mut self, who: usize, chat: &str, which: u64) {
+        let params = json!({ "channel": chat, "force": which.is_multiple_of(2) });
+        self.ask(who, "x-scrollback/clear", params).await;
+    }
+
+    /// The session that has this chat, as the client knows.
+    fn session_of(&self, who: usize, chat: &str) -> Option<String> {
+        let of = self.sessions.iter().find(|session| {
+            let state = self.mirrors[who].session(session);
+            state.is_some_and(|state| state.chats.iter().any(|listed| listed.resource == chat))
+        });
+        of.cloned()
+    }
+
+    async fn made_of(&mut self, who: usize, chat: &str, mut source: Value, script: u64) {
+        let Some(session) = self.session_of(who, chat) else { return };
+        let new = self.name("ahp-chat:/c");
+        source["chat"] = json!(chat);
+        let mut params = json!({ "channel": session, "chat": new, "source": source });
+        if script.is_multiple_of(3) {
+            params["initialMessage"] = message(SCRIPTS[(script % SCRIPTS.len() as u64) as usize]);
+        }
+        self.ask(who, "createChat", params).await;
+    }
+
+    async fn fork(&mut self, who: usize, chat: &str, which: u64) {
+        let turn = self.one_turn(who, chat, which);
+        self.ever.push((chat.to_owned(), turn.clone()));
+        self.made_of(who, chat, json!({ "kind": "fork", "turnId": turn }), which).await;
+    }
+
+    async fn side_chat(&mut self, who: usize, chat: &str, which: u64) {
+        let turn = self.one_turn(who, chat, which);
+        let mut source = json!({ "kind": "sideChat", "turnId": turn });
+        if which.is_multiple_of(2) {
+            source["selection"] = json!({ "text": "  a few words " });
+        }
+        self.made_of(who, chat, source, which).await;
+    }
+
+    /// At a turn that somebody went back to or forked at once, which may be dropped by now, or at a number.
+    async fn fork_at(&mut self, who: usize, chat: &str, which: u64) {
+        let new = self.name("ahp-chat:/c");
+        let known = self.ever.get((which % (self.ever.len() as u64 + 1)) as usize).cloned();
+        let params = match known {
+            Some((chat, turn)) => json!({ "channel": chat, "chat": new, "turnId": turn }),
+            None => json!({ "channel": chat, "chat": new, "serverSeq": self.mirrors[who].last_seen }),
+        };
+        self.ask(who, "x-scrollback/forkAt", params).await;
+    }
+
+    /// To the front, behind another chat, or into a session of its own.
+    async fn move_chat(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
+        let mut destination = json!({ "kind": "session", "session": session });
+        let there = self.mirrors[who].session(session).map(|session| session.chats.clone()).unwrap_or_default();
+        match choice.a % 4 {
+            0 if self.sessions.len() < 4 => destination = json!({ "kind": "newSession" }),
+            1 => {}
+            _ => {
+                let after = there.get((choice.a / 4 % (there.len() as u64 + 1)) as usize);
+                destination["after"] = json!(after.map(|chat| chat.resource.as_str()));
+                destination.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            }
+        }
+        let params = json!({ "channel": chat, "destination": destination });
+        let Ok(moved) = self.mirrors[who].client.ask("moveChat", params).await else { return };
+        *self.served.entry("moveChat").or_default() += 1;
+        let session = moved["session"].as_str().unwrap().to_owned();
+        if !self.sessions.contains(&session) {
+            self.sessions.push(session);
+        }
+    }
+
+    /// A message with a file or another chat in it, at once or queued.
+    async fn attach(&mut self, who: usize, chat: &str, choice: Choice) {
+        let chats = self.mirrors[who].chats();
+        let other = &chats[(choice.b % chats.len() as u64) as usize];
+        let file = attaching::embedded("notes", "text/plain", format!("bytes {}", choice.a).as_bytes());
+        let attachment = match choice.a % 3 {
+            0 => json!([file]),
+            1 => json!([{ "type": "chat", "label": "there", "resource": other }]),
+            _ => json!([file, { "type": "chat", "label": "here", "resource": chat }]),
+        };
+        let message = attaching::with("/context\n/say read", attachment);
+        let action = match choice.b % 2 {
+            0 => attaching::starts(&self.name("t"), &message),
+            _ => attaching::queues(&self.name("q"), &message),
+        };
+        self.dispatch(who, chat, action).await;
+    }
+
+    async fn visual(&mut self, who: usize, chat: &str, which: u64) {
+        let shown = self.mirrors[who].chat(chat).and_then(|chat| serde_json::to_value(&chat.canvases).ok());
+        let shown = shown.as_ref().and_then(|canvases| canvases[0]["id"].as_str().map(str::to_owned));
+        match shown {
+            Some(id) if which.is_multiple_of(3) => {
+                self.ask(who, "x-scrollback/removeVisual", json!({ "channel": chat, "id": id })).await;
+            }
+            _ => {
+                let params = json!({ "channel": chat, "title": self.name("page "), "html": "<p>hello</p>" });
+                self.ask(who, "x-scrollback/publishVisual", params).await;
+            }
+        }
+    }
+
     /// Answers one of the things that wait, as its session lists them.
     async fn answer(&mut self, who: usize, choice: Choice) {
         let mirror = &self.mirrors[who];
@@ -410,11 +576,7 @@ impl Walk {
     }
 
     async fn default_chat(&mut self, who: usize, chat: &str) {
-        let of = self.sessions.iter().find(|session| {
-            let state = self.mirrors[who].session(session);
-            state.is_some_and(|state| state.chats.iter().any(|listed| listed.resource == chat))
-        });
-        if let Some(session) = of.cloned() {
+        if let Some(session) = self.session_of(who, chat) {
             let action = json!({ "type": "session/defaultChatChanged", "defaultChat": chat });
             self.dispatch(who, &session, action).await;
         }
@@ -480,6 +642,18 @@ impl Walk {
         Some((chat.to_owned(), turn.id.clone()))
     }
 
+    /// What of it came into the log: how often each type of action.
+    pub fn recorded(&self) -> BTreeMap<String, u64> {
+        let mut types = BTreeMap::new();
+        let visit = &mut |record: scrollback::events::Record| {
+            let said: Value = serde_json::from_slice(&record.action).unwrap();
+            *types.entry(said["type"].as_str().unwrap().to_owned()).or_default() += 1;
+            ControlFlow::Continue(())
+        };
+        self.host.host.store().scan(0, ServerSeq::MAX, visit).unwrap();
+        types
+    }
+
     /// Settles; then both mirrors, the snapshots, the fold of the log and what stands beside it have to be the same.
     pub async fn finish(&mut self) {
         self.settle().await;
@@ -502,6 +676,11 @@ impl Walk {
             self.idle(&chat);
         }
         let store = self.host.host.store();
+        let told = laws::branches(store.as_ref());
+        for chat in self.mirrors[0].chats() {
+            let held = self.mirrors[0].chat(&chat).unwrap().turns.iter().map(|turn| &turn.id);
+            assert!(held.eq(&told[&chat]), "{chat}: the log tells of {:?}", told[&chat]);
+        }
         assert_eq!(laws::check(store.as_ref()), Vec::<String>::new(), "turns that never ended");
         verify(store.as_ref(), &mut |_| {}).unwrap();
     }
@@ -521,6 +700,7 @@ impl Walk {
             let listed = json!(session)["_meta"]["scrollback.pausedQueues"].clone();
             listed.as_array().into_iter().flatten().any(|paused| paused == chat)
         });
+        assert!(state.steering_message.is_none(), "{chat}: a message waits for a turn that does not run");
         let waits = state.queued_messages.iter().flatten().next().is_some();
         assert_eq!(waits, paused, "{chat}: messages wait in a queue that is not paused, or an empty one is");
     }
