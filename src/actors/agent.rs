@@ -443,6 +443,8 @@ pub struct WorkerStart {
     pub prompt: String,
     /// The turn does not wait for it.
     pub background: bool,
+    /// Its chat is hidden: listed as such, and nobody's to answer or to stop.
+    pub hidden: bool,
 }
 
 /// A question about a tool call.

@@ -38,6 +38,7 @@ mod official;
 mod properties;
 mod queue;
 mod refusals;
+mod refused;
 mod refused_commands;
 mod replay;
 mod resources;
