@@ -55,7 +55,7 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
         ("unkown = 1", ["unknown key unkown", ""]),
         ("max_unsent = \"lots\"", ["max_unsent", "8MiB"]),
         ("delta_window = \"1001ms\"", ["delta_window", "at most 1s"]),
-        ("closed_chats = \"delete\"", ["closed_chats", "not served"]),
+        ("closed_chats = \"never\"", ["closed_chats", "hidden"]),
         ("[agents.codex]\npreset = \"codex\"", ["agents.codex", "not served"]),
         ("default_agent = \"claude\"", ["default_agent: claude", "demo"]),
         ("allowed_directories = [\"/srv\"]", ["allowed_directories: default_directory", "set both keys"]),
@@ -144,6 +144,59 @@ async fn a_host_that_stops_closes_its_sockets_with_1001_and_waits_for_nobody() {
     assert_eq!(u16::from(close.code), 1001);
     assert_eq!(stopped.await.unwrap(), (0, String::new()));
     drop(live);
+}
+
+/// Asks a host for this and waits for the answers, which have no error.
+async fn ask(host: &Host, requests: &[Value]) {
+    use futures_util::{SinkExt, StreamExt};
+    use tokio_tungstenite::tungstenite::Message;
+
+    let (mut socket, _) = tokio_tungstenite::connect_async(format!("ws://127.0.0.1:{}/", host.port)).await.unwrap();
+    let hello = json!({ "method": "initialize", "params": { "channel": "ahp-root://", "protocolVersions": ["1.0.0"],
+        "clientId": "c" } });
+    for (id, request) in std::iter::once(&hello).chain(requests).enumerate() {
+        let mut request = request.clone();
+        (request["jsonrpc"], request["id"]) = (json!("2.0"), json!(id));
+        socket.send(Message::text(request.to_string())).await.unwrap();
+        loop {
+            let Some(Ok(Message::Text(text))) = socket.next().await else { continue };
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            if answer["id"] == json!(id) {
+                assert_eq!(answer.get("error"), None, "{request}");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_disposed_is_restored_and_erased_with_and_without_a_running_host() {
+    let s = "ahp-session:/s";
+    let home = home();
+    let data = home.path().join("data");
+    let place = data.to_str().unwrap();
+    let verb = |args: &[&str]| run(home.path(), &[&["log"], args, &["--json", "--data", place]].concat());
+    let host = Host::start(home.path(), &data, &[]);
+    let create = json!({ "method": "createSession", "params": { "channel": s, "provider": "demo" } });
+    let dispose = json!({ "method": "disposeSession", "params": { "channel": s } });
+    ask(&host, &[create.clone(), dispose.clone()]).await;
+    assert_eq!(verb(&["restore", s]).json_lines(), [json!({ "uri": s })]);
+    verb(&["restore", s]).is_refused(1, &[s, "not disposed"]);
+    ask(&host, &[dispose]).await;
+    assert_eq!(host.stop("TERM").0, 0);
+    assert_eq!(verb(&["restore", s]).json_lines(), [json!({ "uri": s })]);
+    verb(&["erase", s]).is_refused(2, &["--yes"]);
+    verb(&["erase", "ahp-chat:/none", "--yes"]).is_refused(1, &["ahp-chat:/none"]);
+    let erased = &verb(&["erase", s, "--yes"]).json_lines()[0];
+    assert!(erased["uri"] == json!(s) && erased["events"].as_u64().unwrap() > 5, "{erased}");
+    verb(&["erase", s, "--yes"]).is_refused(1, &[s]);
+    assert_eq!(verb(&["verify"]).json_lines()[0]["ok"], json!(true));
+    let host = Host::start(home.path(), &data, &[]);
+    ask(&host, &[create]).await;
+    assert_eq!(verb(&["erase", s, "--yes"]).json_lines()[0]["uri"], json!(s));
+    assert_eq!(verb(&["list", "--type", "host/erased"]).json_lines().len(), 2);
+    assert_eq!(verb(&["verify"]).json_lines()[0]["ok"], json!(true));
+    assert_eq!(host.stop("TERM").0, 0);
 }
 
 #[test]

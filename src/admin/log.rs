@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,6 +12,7 @@ use super::answer::{Admitted, ApiFault, off_thread};
 use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reading, Scope};
 use super::query::Query;
 use super::{events, live};
+use crate::actors::command::Refusal;
 use crate::events::{Record, Store};
 
 const FILTERS: [&str; 8] = ["channel", "type", "after", "before", "since", "by", "limit", "follow"];
@@ -82,12 +84,21 @@ pub struct Named {
 
 /// `POST /api/log/erase` with `{"uri"}`: removes a session's or a chat's events for good.
 pub async fn erase(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
-    let erased = admitted.admin.host.erase(&admitted.principal, &named.uri).await?;
+    let erased = admitted.admin.host.erase(&admitted.principal, &named.uri).await.map_err(as_it_is)?;
     Ok(HttpResponse::Ok().json(erased))
 }
 
 /// `POST /api/log/restore` with `{"uri"}`: brings a disposed session or a closed chat back.
 pub async fn restore(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
-    admitted.admin.host.restore(&admitted.principal, &named.uri).await?;
+    admitted.admin.host.restore(&admitted.principal, &named.uri).await.map_err(as_it_is)?;
     Ok(HttpResponse::Ok().json(json!({ "uri": named.uri })))
+}
+
+/// What is asked is well said, and cannot be done as things are.
+fn as_it_is(refusal: Refusal) -> ApiFault {
+    let fault = ApiFault::from(refusal);
+    match fault.status {
+        StatusCode::BAD_REQUEST => ApiFault { status: StatusCode::CONFLICT, ..fault },
+        _ => fault,
+    }
 }

@@ -31,6 +31,8 @@ pub struct Erasure {
     chats: Vec<(u64, String)>,
     /// The canvases of their visuals that ever were.
     canvases: Vec<(u64, String)>,
+    /// The chats with the sessions that they were ever in: what is said of them there goes too.
+    mirrors: Vec<(u64, u64)>,
     pub events: u64,
     pub first: ServerSeq,
     pub last: ServerSeq,
@@ -56,7 +58,11 @@ impl Erasure {
             _ => return Ok(None),
         };
         let mut plan = Self::of(uri, row.id, session, chats, principal);
-        plan.canvases = canvases_of(store, plan.chats())?;
+        for (chat, _) in plan.chats.clone() {
+            let beside = Elsewhere::of(store, ChannelId(chat))?;
+            plan.canvases.extend(beside.canvases);
+            plan.mirrors.extend(beside.sessions.into_iter().map(|session| (chat, session)));
+        }
         let mut seqs = (0, ServerSeq::MAX, 0);
         plan.each_event(store, &mut |seq| seqs = (seqs.0 + 1, seqs.1.min(seq), seqs.2.max(seq)))?;
         (plan.events, plan.first, plan.last) = seqs;
@@ -71,6 +77,7 @@ impl Erasure {
             session,
             chats,
             canvases: Vec::new(),
+            mirrors: Vec::new(),
             events: 0,
             first: 0,
             last: 0,
@@ -164,13 +171,13 @@ impl Erasure {
         }
         for (chat, uri) in self.chats() {
             erase_chat(store, chat, uri, beside)?;
-            if let Some(session) = self.session {
-                store.erase(ChannelId(session), &|record| match record.about == Some(chat) {
-                    true => silenced(&record.action),
-                    false => Fate::Stays,
-                })?;
-                remove(store, Table::Checkpoint, &channel_key(ChannelId(session)), &|_| true)?;
-            }
+        }
+        for (chat, session) in self.mirrors.iter().map(|(chat, session)| (ChannelId(*chat), ChannelId(*session))) {
+            store.erase(session, &|record| match record.about == Some(chat) {
+                true => silenced(&record.action),
+                false => Fate::Stays,
+            })?;
+            remove(store, Table::Checkpoint, &channel_key(session), &|_| true)?;
         }
         if self.session.is_none() {
             self.erase_session(store)?;
@@ -217,27 +224,35 @@ fn chats_of(store: &dyn Store, session: ChannelId) -> Result<Vec<(u64, String)>,
     }
 }
 
-/// The canvases of every visual that was ever published in these chats.
-fn canvases_of<'a>(
-    store: &dyn Store,
-    chats: impl Iterator<Item = (ChannelId, &'a str)>,
-) -> Result<Vec<(u64, String)>, FoldFault> {
-    let mut uris = Vec::new();
-    for (chat, _) in chats {
+/// Where else something is said of a chat.
+struct Elsewhere {
+    /// The canvases of every visual that was ever published in it.
+    canvases: Vec<(u64, String)>,
+    /// The sessions that it was ever in.
+    sessions: BTreeSet<u64>,
+}
+
+impl Elsewhere {
+    fn of(store: &dyn Store, chat: ChannelId) -> Result<Self, FoldFault> {
+        let (mut canvases, mut sessions) = (Vec::new(), Vec::new());
         store.scan_channel(chat, 0, ServerSeq::MAX, &mut |record| {
-            if record.kind == Kind::Host
-                && let Ok(Fact::VisualPublished { visual }) = Fact::from_stored(&record.action)
-            {
-                uris.push(visual.canvas().to_string());
+            let fact = (record.kind == Kind::Host).then(|| Fact::from_stored(&record.action));
+            match fact {
+                Some(Ok(Fact::VisualPublished { visual })) => canvases.push(visual.canvas().to_string()),
+                Some(Ok(Fact::ChatCreated { session, .. } | Fact::ChatMoved { session })) => sessions.push(session),
+                _ => {}
             }
             ControlFlow::Continue(())
         })?;
+        let mut found = Self { canvases: Vec::new(), sessions: BTreeSet::new() };
+        for uri in canvases {
+            found.canvases.extend(catalogue::channel(store, &uri)?.map(|row| (row.id, uri)));
+        }
+        for uri in sessions {
+            found.sessions.extend(catalogue::channel(store, &uri)?.map(|row| row.id));
+        }
+        Ok(found)
     }
-    let mut canvases = Vec::new();
-    for uri in uris {
-        canvases.extend(catalogue::channel(store, &uri)?.map(|row| (row.id, uri)));
-    }
-    Ok(canvases)
 }
 
 fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>) -> Result<(), FoldFault> {

@@ -211,3 +211,16 @@ async fn a_closed_chat_and_a_disposed_session_come_back_as_they_were() {
     }
     verified(&host);
 }
+
+#[tokio::test]
+async fn an_erased_chat_that_had_moved_leaves_no_word_in_the_session_that_it_was_in() {
+    let host = TestHost::in_memory();
+    let mut client = told(&host).await;
+    client.create_session("ahp-session:/other").await;
+    let destination = json!({ "kind": "session", "session": "ahp-session:/other" });
+    client.ask("moveChat", json!({ "channel": P, "destination": destination })).await.unwrap();
+    host.host.erase("root:test", P).await.unwrap();
+    assert_eq!(says(&host, "secret"), None);
+    assert_eq!(says(&host, "the shared word"), None);
+    verified(&host);
+}
