@@ -17,4 +17,5 @@ pub mod events;
 pub mod projections;
 pub mod protocol;
 pub mod resources;
+pub mod tools;
 pub mod visuals;

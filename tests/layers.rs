@@ -19,7 +19,7 @@ const STEPS: [&[&str]; 7] = [
     &["events"],
     &["projections", "attachments", "resources"],
     &["actors"],
-    &["agents", "access", "admin", "visuals"],
+    &["agents", "access", "admin", "visuals", "tools"],
     &["protocol"],
     &["cli", "main", "lib"],
 ];
@@ -53,6 +53,7 @@ const SECRETS: [Secret; 6] = [
             ("protocol/", "sockets and pages"),
             ("admin/", "pages"),
             ("visuals/", "pages of agents"),
+            ("tools/", "the host's tools for its agents"),
             ("access/", "reads a request's token, origin and host"),
             ("cli/", "starts the server"),
             ("cli.rs", "starts the server"),

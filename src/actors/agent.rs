@@ -26,6 +26,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::tools::HostTools;
 use super::visuals::NewVisual;
 use crate::clock::{Clock, Millis};
 use crate::events::Channel;
@@ -112,6 +113,8 @@ pub struct ProcessStart {
     pub back_to: Option<BackTo>,
     /// What it asked the host to keep for the session ([`AgentEvent::Remember`]).
     pub memory: BTreeMap<String, Value>,
+    /// The host's own tools, for an agent that takes MCP servers; its URL names this chat. `None` where none are served.
+    pub mcp: Option<HostTools>,
     /// Where the time comes from, for who says when a limit lifts.
     pub clock: Clock,
 }
@@ -440,6 +443,8 @@ pub struct WorkerStart {
     pub prompt: String,
     /// The turn does not wait for it.
     pub background: bool,
+    /// Its chat is hidden: listed as such, and nobody's to answer or to stop.
+    pub hidden: bool,
 }
 
 /// A question about a tool call.

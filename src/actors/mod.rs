@@ -24,5 +24,7 @@ pub mod root;
 pub mod router;
 pub mod session;
 pub mod shared;
+pub mod tools;
+pub mod transcript;
 pub mod visuals;
 pub mod writer;

@@ -13,6 +13,7 @@ use super::owed::OwedResumes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
+use super::tools::ToolTokens;
 use super::visuals::Links;
 use super::writer::LogWriter;
 use crate::attachments::Attachments;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub registry: Registry,
     pub moves: Arc<Moves>,
     pub clients: Clients,
+    /// What the host's tools are opened with.
+    pub tokens: ToolTokens,
     /// Watches of files.
     pub watches: Watches,
     pub owed: OwedResumes,

@@ -26,6 +26,7 @@ use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
 use crate::events::{DataDirectory, HostFile, Store};
 use crate::protocol;
+use crate::tools::{self, Tools};
 use crate::visuals::{self, Visuals};
 
 /// How long the host may take to end its agents and flush its log.
@@ -147,6 +148,7 @@ async fn serve_host(
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
     let visuals = Visuals { host: Arc::clone(host), gate: gate.clone(), public_name: settings::public_name(config) };
+    let tools = Tools { host: Arc::clone(host), gate: gate.clone() };
     let admin = Admin {
         host: Arc::clone(host),
         gate,
@@ -154,8 +156,8 @@ async fn serve_host(
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
     };
-    let server =
-        server(config, app, admin, visuals, listener).map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
+    let server = server(config, app, admin, visuals, tools, listener)
+        .map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
     let handle = server.handle();
     actix_web::rt::spawn(server);
     file.write(directory)?;
@@ -173,15 +175,19 @@ fn server(
     app: protocol::App,
     admin: Admin,
     visuals: Visuals,
+    tools: Tools,
     listener: TcpListener,
 ) -> std::io::Result<Server> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (app, admin, visuals) = (Arc::new(app), web::Data::new(admin), web::Data::new(visuals));
+    let (app, admin) = (Arc::new(app), web::Data::new(admin));
+    let (visuals, tools) = (web::Data::new(visuals), web::Data::new(tools));
     let server = HttpServer::new(move || {
-        let (app, admin, visuals) = (Arc::clone(&app), admin.clone(), visuals.clone());
+        let (app, admin) = (Arc::clone(&app), admin.clone());
+        let (visuals, tools) = (visuals.clone(), tools.clone());
         App::new()
             .configure(move |cfg| admin::routes(cfg, admin))
             .configure(move |cfg| visuals::routes(cfg, visuals))
+            .configure(move |cfg| tools::routes(cfg, tools))
             .configure(move |cfg| protocol::routes(cfg, app))
     })
     .on_connect(protocol::on_connect)

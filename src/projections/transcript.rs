@@ -1,6 +1,6 @@
 //! What was said in a chat, as plain text: what people said and the agent answered, and nothing else.
 
-use ahp_types::state::{Message, MessageAttachment, ResponsePart, Turn};
+use ahp_types::state::{ActiveTurn, Message, MessageAttachment, ResponsePart, Turn};
 
 /// What separates the markdown parts of one answer, and what one says from what the other says.
 const BETWEEN: &str = "\n\n";
@@ -19,12 +19,21 @@ impl Spoken {
     /// What was said in a finished turn, as its row holds it.
     pub fn of(turn: &[u8]) -> Option<Self> {
         let turn: Turn = serde_json::from_slice(turn).ok()?;
-        let parts = turn.response_parts.iter().filter_map(|part| match part {
+        Some(Self::new(turn.id, &turn.message, &turn.response_parts))
+    }
+
+    /// What was said so far in the turn that runs.
+    pub fn so_far(turn: &ActiveTurn) -> Self {
+        Self::new(turn.id.clone(), &turn.message, &turn.response_parts)
+    }
+
+    fn new(turn_id: String, message: &Message, parts: &[ResponsePart]) -> Self {
+        let parts = parts.iter().filter_map(|part| match part {
             ResponsePart::Markdown(part) => Some(part.content.trim_end()),
             _ => None,
         });
         let answer = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(BETWEEN);
-        Some(Self { message: with_labels(&turn.message), answer, turn_id: turn.id })
+        Self { message: with_labels(message), answer, turn_id }
     }
 
     /// As text, each speaker named.

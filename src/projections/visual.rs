@@ -34,6 +34,9 @@ pub struct Visual {
     /// The turn that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<String>,
+    /// For one that belongs to no turn, the last turn that had ended when it was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_turn: Option<String>,
 }
 
 impl Visual {

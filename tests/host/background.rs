@@ -154,6 +154,7 @@ async fn a_worker_in_the_background_is_stopped_as_background_work() {
         description: None,
         prompt: "look".into(),
         background: true,
+        hidden: false,
     };
     agent.emits(AgentEvent::WorkerStarted { turn_id: "t".into(), tool_call_id: "call".into(), worker }).await;
     agent.emits(AgentEvent::Ended { turn_id: "t".into(), ending: Ending::Complete }).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrollback::actors::agent::{Agent, AgentEvent};
+use scrollback::actors::agent::{Agent, AgentEvent, Ending, WorkerStart};
 use scrollback::actors::host::HostSettings;
 use scrollback::actors::writer::Durability;
 use scrollback::events::gated::GatedStore;
@@ -511,4 +511,96 @@ async fn a_moved_chat_is_whole_for_those_who_come_back() {
         mirrored.compare(channel).await.unwrap();
     }
     assert!(mirrored.channels.contains(P));
+}
+
+#[tokio::test]
+async fn workers_go_with_the_chat_that_spawned_them_and_never_alone() {
+    let store = Arc::new(MemoryStore::new().unwrap());
+    let host = TestHost::start(Arc::clone(&store) as _, Options::default());
+    let mut client = open(&host).await;
+    client.subscribe(P).await;
+    client.run(P, "t", "/subagent /say inner ;; /subagent /say innermost").await;
+    let before = chats(&mut client, A).await;
+    let workers: Vec<String> = before.iter().filter(|chat| chat.starts_with("ahp-chat://subagent/")).cloned().collect();
+    assert_eq!(workers.len(), 2);
+    for worker in &workers {
+        let refused = client.refused("moveChat", to(worker, B, None)).await;
+        assert_eq!(refused, (-32602, "not-movable".to_owned()));
+    }
+    let told = client.subscribe(&workers[1]).await["state"].clone();
+    let mut mirrored = Mirrored::connect(host.address, "m", &[ROOT, A, B, P, &workers[0], &workers[1]]).await;
+    moved(&mut client, to(P, B, Some("ahp-chat:/r"))).await;
+    assert_eq!(chats(&mut client, A).await, [chat_of(A).as_str(), "ahp-chat:/q"]);
+    let of_b = chat_of(B);
+    let there = [of_b.as_str(), "ahp-chat:/r", P, &workers[0], &workers[1]];
+    assert_eq!(chats(&mut client, B).await, there);
+    assert_eq!(client.subscribe(&workers[1]).await["state"], told);
+    // In its own session only the entry of the chat itself goes to another place.
+    moved(&mut client, to(P, B, None)).await;
+    assert_eq!(chats(&mut client, B).await[0], P);
+    for channel in [ROOT, A, B, P, &workers[0], &workers[1]] {
+        mirrored.compare(channel).await.unwrap();
+    }
+    let session = moved(&mut client, to_new(P)).await;
+    assert_eq!(chats(&mut client, &session).await, [P, workers[0].as_str(), workers[1].as_str()]);
+    host.stop();
+    let host = TestHost::start(store, Options::default());
+    let mut client = host.client("c").await;
+    assert_eq!(client.subscribe(&workers[1]).await["state"], told);
+    sound(&host);
+}
+
+#[tokio::test]
+async fn a_hidden_worker_is_listed_takes_no_action_and_moves_only_with_its_chat() {
+    let agent = RecordingAgent::new();
+    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
+    let host = TestHost::with(Options { agents, ..Options::default() });
+    let mut client = open(&host).await;
+    client.subscribe(A).await;
+    client.subscribe(P).await;
+    client.say(P, "t", "x").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    let worker = WorkerStart {
+        id: "w".into(),
+        title: "What nobody is to see".into(),
+        agent_name: None,
+        description: None,
+        prompt: "look".into(),
+        background: false,
+        hidden: true,
+    };
+    agent.emits(AgentEvent::WorkerStarted { turn_id: "t".into(), tool_call_id: "call".into(), worker }).await;
+    let added = client.until_type("session/chatAdded").await["action"]["summary"].clone();
+    let hidden = added["resource"].as_str().unwrap().to_owned();
+    assert_eq!(added["interactivity"], json!("hidden"));
+    client.subscribe(&hidden).await;
+    let running = client.subscribe(&hidden).await["state"]["activeTurn"]["id"].as_str().unwrap().to_owned();
+    let before = store_tail(&host);
+    for action in [
+        draft("x"),
+        json!({ "type": "chat/isReadChanged", "isRead": true }),
+        json!({ "type": "chat/turnCancelled", "turnId": running, "duration": 0 }),
+        json!({ "type": "session/titleChanged", "title": "x" }),
+        json!({ "type": "chat/workingDirectorySet", "directory": "file:///" }),
+        json!({ "type": "chat/toolCallConfirmed", "turnId": "t", "toolCallId": "x", "approved": true }),
+    ] {
+        assert_eq!(client.rejected(&hidden, action.clone()).await, "read-only", "{action}");
+    }
+    let wish = json!({ "type": "session/defaultChatChanged", "defaultChat": hidden });
+    assert_eq!(client.rejected(A, wish).await, "malformed");
+    assert_eq!(client.refused("moveChat", to(&hidden, B, None)).await, (-32602, "not-movable".to_owned()));
+    // A worker that runs keeps its chat where it is.
+    assert_eq!(client.refused("moveChat", to(P, B, None)).await, (-32004, "turn-in-progress".to_owned()));
+    assert_eq!(store_tail(&host), before);
+    let ended = Box::new(AgentEvent::Ended { turn_id: running, ending: Ending::Complete });
+    agent.emits(AgentEvent::OfWorker { worker: "w".into(), event: ended }).await;
+    agent.emits(AgentEvent::Ended { turn_id: "t".into(), ending: Ending::Complete }).await;
+    client.until_ended("t").await;
+    moved(&mut client, to(P, B, None)).await;
+    assert_eq!(chats(&mut client, B).await, [P, hidden.as_str(), chat_of(B).as_str(), "ahp-chat:/r"]);
+    for gone in [chat_of(B).as_str(), "ahp-chat:/r"] {
+        client.ask("disposeChat", json!({ "channel": gone })).await.unwrap();
+    }
+    assert_eq!(client.subscribe(B).await["state"]["defaultChat"], json!(P));
+    sound(&host);
 }

@@ -642,3 +642,99 @@ async fn the_extensions_are_announced() {
         assert!(announced.contains(&json!(name)), "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_clear_takes_the_visuals_along() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let chat = client.create_session(SESSION).await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t", "/visual a <p>a").await;
+    publish(&mut client, &chat, "b").await;
+    let all = list(&mut client, &chat).await;
+    let canvases = [canvas(&all[0]), canvas(&all[1])];
+    let mut mirrored = Mirrored::connect(host.address, "m", &[&chat, &canvases[0]]).await;
+    let before = host.host.store().tail();
+    client.taken();
+    client.ask("x-scrollback/clear", json!({ "channel": chat })).await.unwrap();
+    let seen = heard(&client.taken());
+    assert_eq!(types(&seen).iter().filter(|kind| **kind == "chat/canvasesChanged").count(), 1);
+    assert!(list(&mut client, &chat).await.is_empty());
+    for (visual, canvas) in all.iter().zip(&canvases) {
+        assert_eq!(get(url(visual), &[]).await.status, 404);
+        assert_eq!(refused(client.ask("subscribe", json!({ "channel": canvas })).await).0, -32008);
+    }
+    mirrored.sync().await;
+    mirrored.compare(&chat).await.unwrap();
+    assert!(mirrored.held(&canvases[0]).get("url").is_none());
+    let then = client.ask("x-scrollback/stateAt", json!({ "channel": chat, "serverSeq": before })).await.unwrap();
+    assert_eq!(then["state"]["canvases"].as_array().unwrap().len(), 2);
+    is_whole(&host);
+}
+
+#[tokio::test]
+async fn a_fork_gets_its_own_copies_of_what_was_published_in_its_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = host.client("c").await;
+    let chat = client.create_session(SESSION).await;
+    client.subscribe(&chat).await;
+    publish(&mut client, &chat, "before").await;
+    client.run(&chat, "t1", "/visual one <p>one").await;
+    publish(&mut client, &chat, "between").await;
+    client.run(&chat, "t2", "/visual two <p>two").await;
+    publish(&mut client, &chat, "behind").await;
+    let titles = |visuals: &[Value]| -> Vec<String> {
+        visuals.iter().map(|visual| visual["title"].as_str().unwrap().to_owned()).collect()
+    };
+    let whole = ["before", "one", "between", "two", "behind"];
+    let all = list(&mut client, &chat).await;
+    assert_eq!(titles(&all), whole);
+    assert!(all.iter().all(|visual| visual.get("afterTurn").is_none()));
+    let fork = |new: &str, turn: &str| json!({ "channel": SESSION, "chat": new, "source": { "kind": "fork", "chat": chat, "turnId": turn } });
+    client.ask("createChat", fork("ahp-chat:/f1", "t1")).await.unwrap();
+    client.ask("createChat", fork("ahp-chat:/f2", "t2")).await.unwrap();
+    let copies = list(&mut client, "ahp-chat:/f1").await;
+    assert_eq!(titles(&copies), ["before", "one", "between"]);
+    assert_eq!(copies[1]["turnId"], "t1");
+    assert_eq!(titles(&list(&mut client, "ahp-chat:/f2").await), whole);
+    assert_eq!(client.subscribe("ahp-chat:/f1").await["state"]["canvases"].as_array().unwrap().len(), 3);
+
+    // They are its own: what becomes of the source's does not touch them, and the other way round.
+    for visual in &all {
+        client.ask(REMOVE, json!({ "channel": chat, "id": visual["id"] })).await.unwrap();
+    }
+    let body = get(url(&copies[1]), &[]).await.body;
+    assert!(body.ends_with("<p>one"), "{body}");
+    assert!(all.iter().zip(&copies).all(|(one, other)| one["id"] != other["id"] && one["url"] != other["url"]));
+    assert_eq!(client.subscribe(&canvas(&copies[1])).await["state"]["title"], "one");
+    // A fork of the fork has them from there; one at a moment has what was shown then.
+    let again = json!({ "channel": SESSION, "chat": "ahp-chat:/f3",
+        "source": { "kind": "fork", "chat": "ahp-chat:/f1", "turnId": "t1" } });
+    client.ask("createChat", again).await.unwrap();
+    assert_eq!(titles(&list(&mut client, "ahp-chat:/f3").await), ["before", "one", "between"]);
+    let at = json!({ "channel": chat, "chat": "ahp-chat:/f4", "serverSeq": host.host.store().tail() });
+    client.ask("x-scrollback/forkAt", at).await.unwrap();
+    assert!(list(&mut client, "ahp-chat:/f4").await.is_empty());
+    host.stop();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = host.client("c").await;
+    assert_eq!(titles(&list(&mut client, "ahp-chat:/f1").await), ["before", "one", "between"]);
+    is_whole(&host);
+}
+
+#[tokio::test]
+async fn a_side_chat_and_a_fork_that_is_refused_get_nothing() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let chat = client.create_session(SESSION).await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t", "/visual one <p>one").await;
+    let made = |kind: &str, turn: &str| json!({ "channel": SESSION, "chat": "ahp-chat:/n", "source": { "kind": kind, "chat": chat, "turnId": turn } });
+    let tail = host.host.store().tail();
+    refused(client.ask("createChat", made("fork", "never")).await);
+    assert_eq!(host.host.store().tail(), tail);
+    client.ask("createChat", made("sideChat", "t")).await.unwrap();
+    assert!(list(&mut client, "ahp-chat:/n").await.is_empty());
+    is_whole(&host);
+}

@@ -381,6 +381,7 @@ fn start(turn: &str, call: &str, id: &str, background: bool) -> AgentEvent {
             description: None,
             prompt: "look around".into(),
             background,
+            hidden: false,
         },
     }
 }

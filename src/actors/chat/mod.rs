@@ -405,7 +405,7 @@ fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
         Entry::EndBackground => recording.end_workers(cell, Ends::Background),
         Entry::EndWorkers => recording.end_workers(cell, Ends::All),
         Entry::EndWorker(worker) => recording.end_workers(cell, Ends::One(&worker)),
-        Entry::Published(published) => super::visuals::publish(recording, cell, *published),
+        Entry::Published(published) => super::visuals::publish(recording, cell, published),
         Entry::CanvasesClosed(gone) => super::visuals::close(recording, cell, &gone),
     }
 }

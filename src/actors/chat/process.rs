@@ -16,6 +16,7 @@ use crate::actors::agent::{
     AgentEvent, AgentInput, AgentProcess, BackTo, EVENTS_AHEAD, ProcessStart, Prompt, PromptBlock,
 };
 use crate::actors::core::{ChatCell, SessionCore};
+use crate::actors::tools::{HostTools, PATH, name_in_path};
 use crate::projections::chat::Point;
 use crate::projections::fact::MessageOf;
 use crate::projections::turns;
@@ -229,6 +230,10 @@ impl ChatActor {
                 is_fork: turns::place(cell.id, cell.fold.head()).0 != cell.id,
             }),
             memory: core.fold.memory.clone(),
+            mcp: Some(HostTools {
+                url: format!("{}{PATH}/{}", self.shared.settings.address_url, name_in_path(&cell.channel)),
+                token: self.shared.tokens.of(core.id),
+            }),
             clock: self.shared.clock.clone(),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);

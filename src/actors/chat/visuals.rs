@@ -100,9 +100,10 @@ impl ChatActor {
             size: size as u64,
             max_height: checked.max_height,
             heights: checked.heights,
+            after_turn: if turn_id.is_some() { None } else { self.last_turn() },
             turn_id,
         };
-        let entry = Entry::Published(Box::new(Published { visual: visual.clone(), page: checked.page }));
+        let entry = Entry::Published(vec![Published { visual: visual.clone(), page: checked.page }]);
         self.pages_in_flight.fetch_add(size, Ordering::AcqRel);
         self.record(by, vec![entry], Vec::new(), ctx);
         let in_flight = Arc::clone(&self.pages_in_flight);
@@ -111,6 +112,11 @@ impl ChatActor {
         };
         self.core.borrow().lane.release_on_disk(Box::new(settle));
         Ok(visual)
+    }
+
+    /// The last turn that ended.
+    fn last_turn(&self) -> Option<String> {
+        self.cell.borrow().fold.state.turns.last().map(|turn| turn.id.clone())
     }
 
     fn remove_visual(&mut self, by: By, id: &str, ctx: &mut Context<Self>) -> Result<(), Refusal> {

@@ -197,7 +197,8 @@ impl ChatActor {
         let titled = Some(worker.title.trim()).filter(|title| !title.is_empty()).map(str::to_owned);
         let mut state = new_chat(&uri, at, origin, cell.fold.state.working_directories.clone());
         state.title = titled.or_else(|| message::name(&prompt)).unwrap_or_else(|| "Worker".to_owned());
-        state.interactivity = Some(ChatInteractivity::ReadOnly);
+        let hidden = worker.hidden;
+        state.interactivity = Some(if hidden { ChatInteractivity::Hidden } else { ChatInteractivity::ReadOnly });
         let link = ToolResultSubagentContent {
             resource: uri.to_string(),
             title: state.title.clone(),

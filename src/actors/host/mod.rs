@@ -8,6 +8,7 @@ mod erasing;
 mod sessions;
 mod settings;
 mod states;
+mod tools;
 mod visuals;
 mod watches;
 
@@ -28,6 +29,7 @@ pub use erasing::{Erased, erase};
 pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
+pub use tools::{ToolUser, TranscriptPage};
 pub use watches::Watches;
 
 use crate::actors::agent::Agent;
@@ -46,6 +48,7 @@ use crate::actors::router::Hub;
 use crate::actors::session::sources::{Moment, Source};
 use crate::actors::session::{OnLook, SessionMessage, reject_at};
 use crate::actors::shared::Shared;
+use crate::actors::tools::ToolTokens;
 use crate::actors::visuals::Links;
 use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
@@ -200,6 +203,7 @@ impl Host {
             registry: Registry::new(threads),
             moves: Arc::default(),
             clients: Clients::default(),
+            tokens: ToolTokens::default(),
             watches: Watches::default(),
             owed: OwedResumes::default(),
             links,

@@ -26,6 +26,7 @@ use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
+use crate::actors::visuals;
 use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
@@ -91,6 +92,8 @@ impl SessionActor {
         let by = self.by(caller);
         let (state, mut cell) = new_cell(id, &uri, by.at, command.working_directories, beginning.as_ref());
         let (fork, context) = beginning.as_ref().map(|b| (b.fork.clone(), b.context.clone())).unwrap_or_default();
+        let mut beginning = beginning;
+        let visuals = beginning.as_mut().map(|b| std::mem::take(&mut b.visuals)).unwrap_or_default();
         let depends = beginning.as_ref().and_then(|b| {
             let of = b.source.borrow();
             cell.borrow_turns(&of);
@@ -109,6 +112,7 @@ impl SessionActor {
             depends.into_iter().for_each(|row| recording.row(row));
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
+            visuals::publish(&mut recording, &mut cell.borrow_mut(), visuals);
             recording.finish(None);
         }
         let principal = Arc::clone(&caller.principal);
@@ -266,6 +270,7 @@ impl SessionActor {
         for (_, chat) in self.chats.drain() {
             chat.do_send(ChatMessage::Abandon);
         }
+        self.shared.tokens.forget(self.id);
         let session = core.borrow().channel.clone();
         let mut gone = uris;
         gone.extend(cells.iter().flat_map(|cell| canvases(&cell.borrow())));

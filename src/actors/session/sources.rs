@@ -16,11 +16,13 @@ use crate::actors::chat::conversation::answer_text;
 use crate::actors::chat::decide::truncated::{branch, on_the_branch};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
+use crate::actors::visuals::{self, Published};
 use crate::events::rows::{self, leading_number};
 use crate::events::{Channel, RowOp, ServerSeq, Table};
-use crate::projections::FoldFault;
-use crate::projections::chat::{Branch, Forked};
+use crate::projections::chat::{Branch, ChatFold, Forked};
 use crate::projections::turns::{self, StoredTurn};
+use crate::projections::visual::Visual;
+use crate::projections::{FoldFault, replay};
 
 /// What a new chat is made out of.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +106,8 @@ pub struct Beginning {
     pub fork: Option<Forked>,
     /// For a side chat, what its agent is told first.
     pub context: Option<String>,
+    /// For a fork, its copies of the visuals in the turns that it has.
+    pub visuals: Vec<Published>,
     /// The chat that it is made out of.
     pub source: Rc<RefCell<ChatCell>>,
 }
@@ -132,11 +136,12 @@ impl SessionActor {
                     return Err(invalid("turn-in-progress", text));
                 }
                 let turn = on_the_branch(&core.shared, &of, turn_id).map_err(unreadable)?;
-                forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(turn_id))?)
+                forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(turn_id))?, &of.fold.visuals)
             }
             Source::ForkAt { moment, .. } => {
                 let turn = at(&core, &of, moment).map_err(unreadable)?;
-                forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(&format!("{moment:?}")))?)
+                let shown = shown_at(&core, &of, moment).map_err(unreadable)?;
+                forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(&format!("{moment:?}")))?, &shown)
             }
             Source::SideChat { turn_id, selection, .. } => {
                 let context = side_context(&core, &of, turn_id, selection.as_ref())?;
@@ -147,6 +152,7 @@ impl SessionActor {
                     directories: None,
                     fork: None,
                     context: Some(context),
+                    visuals: Vec::new(),
                     source: Rc::clone(&cell),
                 })
             }
@@ -205,18 +211,27 @@ fn at(core: &SessionCore, of: &ChatCell, moment: &Moment) -> Result<Option<Store
     }
 }
 
-/// A fork of `of` that ends with `turn`.
+/// The visuals that the chat showed at a moment.
+fn shown_at(core: &SessionCore, of: &ChatCell, moment: &Moment) -> Result<Vec<Visual>, FoldFault> {
+    let Moment::Seq(seq) = moment else { return Ok(of.fold.visuals.clone()) };
+    let then = replay::fold::<ChatFold>(core.shared.store.as_ref(), of.id, *seq, true)?;
+    Ok(then.map(|at| at.fold.visuals).unwrap_or_default())
+}
+
+/// A fork of `of` that ends with `turn`; `shown` are the visuals to copy from.
 fn forked(
     core: &SessionCore,
     cell: &Rc<RefCell<ChatCell>>,
     of: &ChatCell,
     turn: StoredTurn,
+    shown: &[Visual],
 ) -> Result<Beginning, Refusal> {
     let shared = &core.shared;
     let point = of.point(shared, turn.n).map_err(unreadable)?;
     let Some(point) = point else {
         return Err(invalid("no-rewind-point", "source: the agent does not know how to go on from that turn"));
     };
+    let visuals = visuals::copies(shared, of, shown, turn.n).map_err(unreadable)?;
     let origin = ChatOrigin::Fork { chat: of.channel.to_string(), turn_id: point.turn_id.clone() };
     let branch = branch(shared, of, &turn, Some(point)).map_err(unreadable)?;
     let outside = |path: Vec<(u64, u64)>| {
@@ -234,6 +249,7 @@ fn forked(
         directories: of.fold.state.working_directories.clone(),
         fork: Some(Forked { branch, bases }),
         context: None,
+        visuals,
         source: Rc::clone(cell),
     })
 }

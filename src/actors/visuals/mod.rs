@@ -50,19 +50,23 @@ pub struct OpenCanvas {
     pub id: ChannelId,
 }
 
-/// Records a visual: its canvas, its row, and what the chat says of it.
-pub fn publish(recording: &mut Recording<'_>, chat: &mut ChatCell, published: Published) {
-    let Published { visual, page } = published;
-    let (channel, id) = (visual.canvas(), recording.core.shared.store.new_channel_id());
-    recording.beside(page.len());
-    recording.create_channel(&channel, id, ChannelKind::Canvas);
-    let state = Box::new(visual.state());
-    let created = Fact::CanvasCreated { chat: chat.channel.to_string(), state, page };
-    recording.canvas_fact(&channel, id, &created);
-    recording.row(open_row(id, chat.id));
-    chat.new_canvases.insert(visual.id.clone(), id);
-    let listed = chat.fold.visuals.iter().map(Visual::reference).chain([visual.reference()]).collect();
-    recording.chat_fact(chat, &Fact::VisualPublished { visual });
+/// Records visuals: their canvases, their rows, and what the chat says of them. Nothing is recorded where there are none.
+pub fn publish(recording: &mut Recording<'_>, chat: &mut ChatCell, all: Vec<Published>) {
+    if all.is_empty() {
+        return;
+    }
+    for Published { visual, page } in all {
+        let (channel, id) = (visual.canvas(), recording.core.shared.store.new_channel_id());
+        recording.beside(page.len());
+        recording.create_channel(&channel, id, ChannelKind::Canvas);
+        let state = Box::new(visual.state());
+        let created = Fact::CanvasCreated { chat: chat.channel.to_string(), state, page };
+        recording.canvas_fact(&channel, id, &created);
+        recording.row(open_row(id, chat.id));
+        chat.new_canvases.insert(visual.id.clone(), id);
+        recording.chat_fact(chat, &Fact::VisualPublished { visual });
+    }
+    let listed = chat.fold.visuals.iter().map(Visual::reference).collect();
     recording.chat_action(chat, canvases_changed(listed), false);
 }
 
@@ -114,22 +118,28 @@ fn number_of(shared: &Shared, visual: &Visual) -> Result<ChannelId, FoldFault> {
     row.map(|row| ChannelId(row.id)).ok_or_else(missing)
 }
 
-/// Copies for a fork of what `source` shows and `wanted` picks, in order, under ids of their own and with their turns kept:
-/// each is then recorded in the fork's chat with [`publish`], in the batch that makes it. `source` may be a fold of the past:
-/// pages of what was removed since are still in the log.
+/// Copies for a fork that ends with the turn that `source` names `last`: of what was published in the turns that it has, and
+/// between them. Each has an id and a page of its own. `shown` is what the source showed at the moment that is forked at: the pages
+/// of what was removed since are still in the log.
 ///
 /// # Errors
-/// [`FoldFault`] when a page cannot be read; one that was published a moment ago may not be on disk yet.
-pub fn copies(
-    shared: &Shared,
-    source: &ChatFold,
-    wanted: impl Fn(&Visual) -> bool,
-) -> Result<Vec<Published>, FoldFault> {
+/// [`FoldFault`] when something cannot be read; a page that was published a moment ago may not be on disk yet.
+pub fn copies(shared: &Shared, source: &ChatCell, shown: &[Visual], last: u64) -> Result<Vec<Published>, FoldFault> {
     let mut copies = Vec::new();
-    for visual in source.visuals.iter().filter(|visual| wanted(visual)) {
-        let page = canvas::page(shared.store.as_ref(), number_of(shared, visual)?)?;
-        let visual = Visual { id: new_id(), ..visual.clone() };
-        copies.push(Published { visual, page });
+    for visual in shown {
+        if let Some(turn_id) = visual.turn_id.as_ref().or(visual.after_turn.as_ref()) {
+            let turn = source.turn_ever(shared, turn_id)?;
+            let is_kept = turn.map(|turn| source.is_on_branch(shared, last, &turn)).transpose()?;
+            if is_kept != Some(true) {
+                continue;
+            }
+        }
+        let id = match source.new_canvases.get(&visual.id) {
+            Some(id) => *id,
+            None => number_of(shared, visual)?,
+        };
+        let page = canvas::page(shared.store.as_ref(), id)?;
+        copies.push(Published { visual: Visual { id: new_id(), ..visual.clone() }, page });
     }
     Ok(copies)
 }
@@ -143,6 +153,7 @@ pub fn new_id() -> String {
 pub fn described(visual: &Visual, links: &Links) -> Value {
     let mut value = serde_json::to_value(visual).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
+        members.remove("afterTurn");
         members.insert("url".into(), Value::from(links.url(&visual.id)));
     }
     value

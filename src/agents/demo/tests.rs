@@ -77,6 +77,7 @@ impl Setup {
             conversation: self.conversation.clone(),
             resume: None,
             back_to: None,
+            mcp: None,
             memory: self.memory.clone(),
             clock: Clock::fixed(1_000),
         };

@@ -107,6 +107,7 @@ impl Turn<'_> {
             description: None,
             prompt: script.clone(),
             background: false,
+            hidden: false,
         };
         self.emit(AgentEvent::WorkerStarted { turn_id: self.id(), tool_call_id: call.to_owned(), worker }).await?;
         if let Err(problem) = is_open.await.map_err(|_| Left::Closed)? {

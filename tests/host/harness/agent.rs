@@ -9,6 +9,7 @@ use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
     Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, Prompt, ToolDecision,
 };
+use scrollback::actors::tools::HostTools;
 use scrollback::agents;
 
 use super::eventually;
@@ -29,6 +30,7 @@ struct Heard {
     inputs: Vec<AgentInput>,
     /// The newest process's way to its chat, and of each turn the one that was prompted with it last.
     sink: Option<AgentSink>,
+    tools: Option<HostTools>,
     sinks: HashMap<String, AgentSink>,
 }
 
@@ -137,6 +139,12 @@ impl RecordingAgent {
         heard.inputs.iter().filter(|input| matches!(input, AgentInput::Configured { .. })).count()
     }
 
+    /// The host's tools as the newest process was given them.
+    pub fn tools(&self) -> HostTools {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.tools.clone().expect("no process was given tools")
+    }
+
     /// Makes the process that was prompted with `turn` say `text` in it.
     pub async fn says(&self, turn: &str, text: &str) {
         let sink = self.heard.lock().unwrap_or_else(PoisonError::into_inner).sinks.get(turn).cloned();
@@ -185,10 +193,11 @@ impl Agent for RecordingAgent {
         self.demo.configuration()
     }
 
-    fn start(&self, _: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+    fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.starts += 1;
         heard.sink = Some(events.clone());
+        heard.tools = start.mcp;
         Box::new(Process { agent: self.clone(), events })
     }
 }

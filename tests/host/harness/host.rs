@@ -17,6 +17,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::events::{Kind, Record, ServerSeq, Store};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
+use scrollback::tools::{self, Tools};
 use scrollback::visuals::{self, Visuals};
 
 use serde_json::Value;
@@ -93,10 +94,12 @@ impl TestHost {
                 };
                 let visuals = Visuals { host: Arc::clone(&host), gate: gate.clone(), public_name: None };
                 let visuals = Data::new(visuals);
+                let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
                 let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
                 let factory = move || {
-                    let (app, visuals) = (Arc::clone(&app), visuals.clone());
-                    WebApp::new().configure(|cfg| visuals::routes(cfg, visuals)).configure(|cfg| routes(cfg, app))
+                    let (app, visuals, tools) = (Arc::clone(&app), visuals.clone(), tools.clone());
+                    let app_of_tools = WebApp::new().configure(|cfg| tools::routes(cfg, tools));
+                    app_of_tools.configure(|cfg| visuals::routes(cfg, visuals)).configure(|cfg| routes(cfg, app))
                 };
                 let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);
                 let server = server.shutdown_timeout(1).listen(listener).unwrap().run();

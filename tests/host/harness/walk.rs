@@ -54,6 +54,7 @@ pub enum Deed {
     Drop,
     DefaultChat,
     ActiveClient,
+    Directory,
     Listen,
     Compare,
     Rewind,
@@ -89,6 +90,7 @@ const DEEDS: &[(u64, Deed)] = &[
     (3, Deed::Drop),
     (1, Deed::DefaultChat),
     (1, Deed::ActiveClient),
+    (1, Deed::Directory),
     (1, Deed::Listen),
     (1, Deed::Compare),
     (2, Deed::Rewind),
@@ -121,6 +123,7 @@ impl Deed {
 
 /// What the demo is asked to do.
 const SCRIPTS: &[&str] = &[
+    "/client-tool tests all\n/words 3",
     "hello there",
     "/words 40",
     "/words 30 1",
@@ -241,6 +244,7 @@ impl Walk {
             Deed::Drop => self.drop_and_come_back(who).await,
             Deed::DefaultChat => self.default_chat(who, &chat).await,
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
+            Deed::Directory => self.directory(who, &chat, &session, choice).await,
             Deed::Listen => self.mirrors[who].sync().await,
             Deed::Compare => self.compare(who, choice).await,
             Deed::Rewind => self.rewind(who, &chat, choice.b).await,
@@ -517,9 +521,31 @@ impl Walk {
                 let ToolCallConfirmationState::PendingConfirmation(call) = &ask.tool_call else { return };
                 (ask.chat.clone(), decision(&ask.turn_id, &call.tool_call_id, choice))
             }
+            SessionInputRequest::ToolClientExecution(call) => {
+                let result = json!({ "success": choice.b.is_multiple_of(2), "pastTenseMessage": "ran" });
+                let action = json!({ "type": "chat/toolCallComplete", "turnId": call.turn_id,
+                    "toolCallId": call.tool_call.tool_call_id, "result": result });
+                (call.chat.clone(), action)
+            }
             _ => return,
         };
         self.dispatch(who, &chat, action).await;
+    }
+
+    async fn directory(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
+        let directory = ["file:///", "file:///tmp", "file:///usr"][(choice.a % 3) as usize];
+        let (channel, action) = match choice.b % 5 {
+            0 => (chat, json!({ "type": "chat/workingDirectorySet", "directory": directory })),
+            1 => (chat, json!({ "type": "chat/workingDirectoryRemoved", "directory": directory })),
+            2 => (session, json!({ "type": "session/workingDirectoryRemoved", "directory": directory })),
+            3 => (
+                session,
+                json!({ "type": "session/workingDirectoryReplaced", "directory": directory,
+                "replacement": "file:///usr" }),
+            ),
+            _ => (session, json!({ "type": "session/workingDirectorySet", "directory": directory })),
+        };
+        self.dispatch(who, channel, action).await;
     }
 
     async fn create_chat(&mut self, who: usize, session: &str, script: u64) {
@@ -586,7 +612,8 @@ impl Walk {
         let id = self.mirrors[who].id.clone();
         let action = match choice.a % 2 {
             0 => json!({ "type": "session/activeClientRemoved", "clientId": id }),
-            _ => json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id, "tools": [] } }),
+            _ => json!({ "type": "session/activeClientSet", "activeClient": { "clientId": id,
+                "tools": [{ "name": "tests" }] } }),
         };
         self.dispatch(who, session, action).await;
     }

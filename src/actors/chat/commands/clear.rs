@@ -1,4 +1,4 @@
-//! `x-scrollback/clear`: the chat starts over. Every turn goes, and what waits; the agent begins a new conversation. What was
+//! `x-scrollback/clear`: the chat starts over. Every turn goes, what waits, and the visuals; the agent begins a new conversation. What was
 //! said stays in the log.
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use crate::actors::chat::waiting;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::envelope::CLEARED;
+use crate::actors::visuals;
 use crate::clock::Millis;
 use crate::projections::action::Action;
 
@@ -27,6 +28,9 @@ pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> R
     }
     let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
     entries.push(Entry::EndWorkers);
+    let shown = visuals::open(&core.shared, cell, |_| true)
+        .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
+    entries.push(Entry::CanvasesClosed(shown));
     let cleared = Action::from_stored(Bytes::from_static(CLEARED));
     entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));
     effects.push(Effect::EndProcess);

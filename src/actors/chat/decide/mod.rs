@@ -79,7 +79,7 @@ pub enum Entry {
     /// This worker ends, as cancelled.
     EndWorker(String),
     /// A visual of the chat, with its canvas.
-    Published(Box<Published>),
+    Published(Vec<Published>),
     /// Canvases of the chat are gone.
     CanvasesClosed(Vec<OpenCanvas>),
 }
