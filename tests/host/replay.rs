@@ -572,7 +572,7 @@ impl Agent for OtherDemo {
         self.0.info()
     }
     fn extras(&self) -> AgentExtras {
-        AgentExtras { steering: true, ..self.0.extras() }
+        AgentExtras { images: false, ..self.0.extras() }
     }
     fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
         self.0.configuration()
