@@ -153,7 +153,8 @@ impl Registry {
                 session: ChannelId::ROOT,
             }));
         }
-        if let Some(row) = self.row(&shared, uri)? {
+        let mut looked_at = self.row(&shared, uri)?;
+        while let Some(row) = looked_at {
             if row.kind == ChannelKind::Canvas {
                 return self.resolve_canvas(&shared, uri);
             }
@@ -169,6 +170,8 @@ impl Registry {
                 let (id, session) = (ChannelId(row.id), ChannelId(row.session));
                 return Ok(Some(Resolved { channel: Channel::from(uri), id, kind: row.kind, session }));
             }
+            // A chat that moved between the two looks is found where it is now.
+            looked_at = self.row(&shared, uri)?.filter(|now| now.session != row.session);
         }
         self.resolve_synonym(&shared, uri)
     }

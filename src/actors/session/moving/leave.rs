@@ -200,13 +200,14 @@ impl SessionActor {
                 rows.into_iter().for_each(|row| recording.row(row));
                 cell.is_gone = true;
             }
+            // From here on they are looked for there. Before the batch is queued: with it this session lists them no more, and
+            // nobody may look for them here then.
+            recording.core.shared.registry.moved(moving.chats.iter().map(|chat| chat.uri.as_str()), id);
             recording.finish_with(part, held);
             for chat in &moving.chats {
                 core.chats.remove(chat.uri.as_str());
             }
         }
-        // From here on they are looked for there.
-        self.shared.registry.moved(moving.chats.iter().map(|chat| chat.uri.as_str()), id);
         for (chat, (_, actor)) in moving.chats.iter().zip(awake) {
             self.chats.remove(&chat.uri);
             actor.do_send(ChatMessage::Abandon);
