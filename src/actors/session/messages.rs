@@ -216,42 +216,23 @@ impl SessionMessage {
 
     /// Tells the sender of a message that could not be delivered.
     pub fn refuse_busy(self, shared: &Shared) {
-        let refusal = || Refusal::new(RefusalKind::Unavailable, "busy", "the session has too much to do: try again");
-        match self {
-            SessionMessage::Dispatch { client, .. } => {
-                let rejection = Rejection::new(Code::Busy, "the session has too much to do: try again");
-                reject_at(&client, shared.writer.handed_over(), &rejection);
-            }
-            SessionMessage::Subscribe { caller, then, .. } => {
-                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
-            }
-            SessionMessage::CreateChat { reply, .. }
-            | SessionMessage::DisposeChat { reply, .. }
-            | SessionMessage::DisposeSession { reply, .. }
-            | SessionMessage::Visual { reply, .. }
-            | SessionMessage::FetchTurns { reply, .. }
-            | SessionMessage::Command { reply, .. }
-            | SessionMessage::Restore { reply, .. }
-            | SessionMessage::Forget { reply } => reply(Err(refusal())),
-            SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
-            SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
-            SessionMessage::Look { then, .. } => then(Err(refusal())),
-            _ => {}
-        }
+        self.refuse_as(Code::Busy, "the session has too much to do: try again", shared);
     }
-}
 
-impl SessionMessage {
     /// Tells the sender of a message that the session cannot be read.
     pub fn refuse_unreadable(self, shared: &Shared) {
-        const TEXT: &str = "the session cannot be read from the log: see the host's own log";
-        let refusal = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", TEXT);
+        self.refuse_as(Code::LogUnavailable, "the session cannot be read from the log: see the host's own log", shared);
+    }
+
+    fn refuse_as(self, code: Code, text: &'static str, shared: &Shared) {
+        let refusal = || Refusal::new(RefusalKind::Unavailable, code.word(), text);
         match self {
             SessionMessage::Dispatch { client, .. } => {
-                reject_at(&client, shared.writer.handed_over(), &Rejection::new(Code::LogUnavailable, TEXT));
+                reject_at(&client, shared.writer.handed_over(), &Rejection::new(code, text));
             }
             SessionMessage::Subscribe { caller, then, .. } => {
-                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal()))));
+                let refusal = refusal();
+                caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
             }
             SessionMessage::CreateChat { reply, .. }
             | SessionMessage::DisposeChat { reply, .. }
