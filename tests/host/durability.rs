@@ -392,6 +392,7 @@ async fn with_an_interval_a_commit_that_fails_refuses_new_work_until_one_succeed
     assert!(scene.tail() < shown);
 
     scene.gate.release_all();
+    eventually("a commit succeeds", || !scene.host.host.writer().is_failing()).await;
     let kept = a.dispatch(&chat, draft("kept")).await;
     let kept = a.echo(kept).await;
     assert_eq!(kept.get("rejectionReason"), None, "{kept}");

@@ -63,6 +63,14 @@ impl SessionActor {
         }
     }
 
+    /// Says something, behind the reading that is under way.
+    pub(super) fn say(&mut self, tell: Box<dyn FnOnce() + Send>) {
+        match &mut self.waiting {
+            Some(waiting) => waiting.push_back(SessionMessage::Tell(tell)),
+            None => tell(),
+        }
+    }
+
     /// Keeps a message until the session is read.
     pub(super) fn keep(&mut self, message: SessionMessage) {
         if self.shared.writer.is_failing() {

@@ -155,7 +155,7 @@ pub enum SessionMessage {
     },
     /// A chat's actor panicked.
     ChatPanicked,
-    /// Something to say once what was told before was handled.
+    /// Something to say once what was told before was handled, a reading from the log with it.
     Tell(Box<dyn FnOnce() + Send>),
     /// Nothing of the session is on its way to the disk: it can be read.
     Settled,
@@ -245,6 +245,7 @@ impl SessionMessage {
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),
             SessionMessage::Look { then, .. } => then(Err(refusal())),
+            SessionMessage::Tell(tell) => tell(),
             _ => {}
         }
     }

@@ -173,7 +173,7 @@ impl SessionActor {
             SessionMessage::Lost { generation } => return self.lost(generation, ctx),
             SessionMessage::ChatPanicked => return self.panicked(ctx),
             SessionMessage::Settled => return self.settled(ctx),
-            SessionMessage::Tell(tell) => return tell(),
+            SessionMessage::Tell(tell) => return self.say(tell),
             SessionMessage::Stop => return self.stop(ctx),
             SessionMessage::MoveAnswered { number, answer } => {
                 return self.move_answered(number, answer.map(|accepted| *accepted), ctx);
