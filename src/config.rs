@@ -7,6 +7,7 @@
 //! Always: an unknown key is an error, and an error names the file, key, variable or flag, in one line. Left out on
 //! purpose: the token itself, which is no key and is never printed; only the file that holds it is.
 
+pub mod agents;
 mod environment;
 mod kinds;
 mod layers;

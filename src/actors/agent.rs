@@ -22,6 +22,7 @@ use ahp_types::state::{
     AgentInfo, BackgroundWork, ChatInputAnswer, ChatInputRequest, ChatInputResponseKind, ConfirmationOption, Message,
     SessionConfigSchema, ToolCallContributor, ToolCallResult, ToolResultContent, UsageInfo,
 };
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -82,9 +83,26 @@ pub trait Agent: Send + Sync + 'static {
         true
     }
 
+    /// Finds out, once a start of the host, whether the agent starts here and what it can do. What it finds is what the other
+    /// methods say from then on.
+    fn probe(&self) -> BoxFuture<'static, Probe> {
+        Box::pin(std::future::ready(Probe::default()))
+    }
+
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start
     /// that fails says so with [`AgentEvent::Gone`].
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess>;
+}
+
+/// What a probe of an agent found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Probe {
+    /// What the program or the endpoint says that it is, such as `codex-acp 0.16.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it does not start here, in words that a person can act on; `None` where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// A command that an agent takes in a message.

@@ -3,13 +3,99 @@
 //! Nothing here writes to the log or knows a client: an agent is handed prompts and says what it does, and the chat that
 //! it works for makes events of that.
 
+pub mod acp;
+pub mod claude;
 pub mod demo;
+mod found;
+pub mod openai;
+pub mod programs;
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actors::agent::Agent;
+use crate::config::Environment;
+use crate::config::agents::{AgentConfig, AgentKind, ProgramConfig};
+use crate::resources::Roots;
+use found::Found;
+use programs::{Program, Programs};
 
 /// The agent that every host has, whatever its configuration says: the demo.
 pub fn built_in() -> Arc<dyn Agent> {
     Arc::new(demo::DemoAgent::default())
+}
+
+/// What configured agents live among.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub programs: Programs,
+    /// Where agents may read and write through the host.
+    pub roots: Arc<Roots>,
+    /// Where what probes found is kept; nowhere for `None`.
+    pub data_directory: Option<PathBuf>,
+    pub limits: AgentLimits,
+}
+
+/// The times and sizes of what is said with agents.
+#[derive(Debug, Clone)]
+pub struct AgentLimits {
+    /// A start that takes longer is told in the chat.
+    pub slow_start: Duration,
+    /// How long a start may take.
+    pub max_start: Duration,
+    /// How long a turn that was stopped may take to end before its program is ended.
+    pub cancel_timeout: Duration,
+    /// How long one message of a program may be, in bytes.
+    pub max_message: usize,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            slow_start: Duration::from_secs(30),
+            max_start: Duration::from_secs(120),
+            cancel_timeout: Duration::from_secs(10),
+            max_message: 32 << 20,
+        }
+    }
+}
+
+impl Surroundings {
+    /// What was found of an agent, for its configuration as it is now.
+    fn found<T>(&self, config: &AgentConfig) -> Found<T>
+    where
+        T: Clone + Default + serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let file = self.data_directory.as_ref().map(|data| data.join("agents").join(format!("{}.json", config.name)));
+        Found::recall(file, serde_json::to_string(&config.shown()).unwrap_or_default())
+    }
+}
+
+/// The agents of a configuration.
+pub fn configured(
+    agents: &[AgentConfig],
+    environment: &Environment,
+    surroundings: &Surroundings,
+) -> Vec<Arc<dyn Agent>> {
+    let agent = |config: &AgentConfig| match &config.kind {
+        AgentKind::Acp(of) => acp::agent(config, program(of, environment), surroundings.clone()),
+        AgentKind::Claude(of) => claude::agent(config, of, program(of, environment), surroundings.clone()),
+        AgentKind::OpenAi(of) => {
+            let key = of.api_key_env.as_deref().and_then(|name| environment.get(name));
+            openai::agent(config, of, key, surroundings.clone())
+        }
+    };
+    agents.iter().map(agent).collect()
+}
+
+/// A program with the variables that it is passed, and then those that it is given.
+fn program(config: &ProgramConfig, environment: &Environment) -> Program {
+    let mut words = config.command.iter().cloned();
+    let passed = config.pass_env.iter().filter_map(|name| Some((name.clone(), environment.get(name)?.to_owned())));
+    Program {
+        command: words.next().unwrap_or_default(),
+        arguments: words.collect(),
+        env: passed.chain(config.env.clone()).collect(),
+    }
 }

@@ -7,9 +7,10 @@ use figment::providers::Serialized;
 use figment::value::{Dict, Map, Value};
 use figment::{Error, Figment, Metadata, Profile, Provider};
 
+use super::agents::{self, AgentConfig};
 use super::{Config, Environment};
 
-/// The table of agents, which is a key and no value.
+/// The table of agents, which is read by itself.
 const AGENTS: &str = "agents";
 const DEFAULT: &str = "default";
 const ENVIRONMENT: &str = "environment";
@@ -48,6 +49,8 @@ pub struct Setting {
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
+    /// The agents beside the one that every host has, by name.
+    pub agents: Vec<AgentConfig>,
     pub settings: Vec<Setting>,
 }
 
@@ -66,16 +69,23 @@ pub fn load(file: Option<&Path>, environment: &Environment, flags: &[Flag]) -> R
     let defaults = Config::defaults(environment);
     let keys = keys_of(&defaults);
     let mut figment = Figment::from(Serialized::from(&defaults, Profile::Default).with_name(DEFAULT));
+    let mut agents = Vec::new();
     if let Some(path) = file {
-        figment = figment.merge(read_file(path, &keys)?);
+        let (layer, tables) = read_file(path, &keys)?;
+        figment = figment.merge(layer);
+        agents = tables;
     }
     let figment = figment.merge(variables(environment, &keys)).merge(given(flags));
     let config: Config = figment.extract().map_err(|error| fault(&figment, error))?;
     if let Some((key, problem)) = config.refused() {
         return Err(value_fault(origin(&figment, key), key.to_owned(), problem));
     }
-    let settings = settings(&figment, &config);
-    Ok(Loaded { config, settings })
+    let mut settings = settings(&figment, &config);
+    for agent in &agents {
+        let from = file.map_or_else(String::new, |path| format!("file {}", path.display()));
+        settings.push(Setting { key: format!("agents.{}", agent.name), value: agent.shown(), from });
+    }
+    Ok(Loaded { config, agents, settings })
 }
 
 /// Values of one origin.
@@ -113,28 +123,16 @@ fn keys_of(config: &Config) -> Vec<String> {
     }
 }
 
-fn read_file(path: &Path, keys: &[String]) -> Result<Layer, ConfigFault> {
+fn read_file(path: &Path, keys: &[String]) -> Result<(Layer, Vec<AgentConfig>), ConfigFault> {
     let wrong = |problem: String| ConfigFault::File { path: path.to_owned(), problem };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(syntax(&text, &error)))?;
+    let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(syntax(&text, &error)))?;
     if let Some(key) = table.keys().find(|key| *key != AGENTS && !keys.contains(key)) {
         return Err(ConfigFault::UnknownKey { path: path.to_owned(), key: key.clone() });
     }
-    if let Some(agents) = table.get(AGENTS) {
-        return Err(wrong(agents_problem(agents)));
-    }
+    let agents = table.remove(AGENTS).map(|agents| agents::read(&agents)).transpose().map_err(wrong)?;
     let values = Value::serialize(&table).ok().and_then(Value::into_dict).unwrap_or_default();
-    Ok(Layer { name: format!("file {}", path.display()), values })
-}
-
-/// Agents are read so that a mistake in the table is told from one that comes too early.
-fn agents_problem(agents: &toml::Value) -> String {
-    let Some(table) = agents.as_table() else { return "agents: wants tables such as [agents.codex]".into() };
-    match table.iter().next() {
-        Some((name, value)) if value.is_table() => format!("agents.{name}: not served by this version"),
-        Some((name, _)) => format!("agents.{name}: wants a table"),
-        None => "agents: not served by this version".into(),
-    }
+    Ok((Layer { name: format!("file {}", path.display()), values }, agents.unwrap_or_default()))
 }
 
 /// The message of a TOML error with its line, without the excerpt that makes several lines of it.
@@ -287,8 +285,8 @@ mod tests {
         assert!(of_file("a = 1\nb = = 2").unwrap_err().starts_with("FILE: line 2: "));
         assert!(!of_file("a = 1\nb = = 2").unwrap_err().contains('\n'));
         assert_eq!(
-            of_file("[agents.codex]\npreset = \"codex\"").unwrap_err(),
-            "FILE: agents.codex: not served by this version"
+            of_file("[agents.codex]\npreset = \"nobody\"").unwrap_err(),
+            "FILE: agents.codex.preset: there is no preset nobody; there are claude, codex, gemini, opencode, qwen, vibe"
         );
         assert!(of_file("closed_chats = \"delete\"\ndisposed_sessions = \"delete\"").is_ok());
         assert!(

@@ -1,0 +1,82 @@
+//! What a program writes to stderr: read all the time, its end kept.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::ChildStderr;
+
+/// How many bytes are kept.
+const KEPT: usize = 2_048;
+/// How much is read at once.
+const READ: usize = 16 << 10;
+
+/// The end of what a program wrote to stderr. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+
+impl Tail {
+    /// Reads all of it from now on. Call it on the threads of the programs.
+    pub(super) fn drain(mut stderr: ChildStderr) -> Self {
+        let tail = Self::default();
+        let kept = tail.clone();
+        tokio::spawn(async move {
+            let mut buffer = vec![0; READ];
+            while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+                kept.keep(buffer.get(..read).unwrap_or_default());
+            }
+        });
+        tail
+    }
+
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = bytes.get(bytes.len().saturating_sub(KEPT)..).unwrap_or_default();
+        let over = (kept.len() + new.len()).saturating_sub(KEPT).min(kept.len());
+        kept.drain(..over);
+        kept.extend(new);
+    }
+
+    /// The last lines, as text, without the codes of terminals; empty where nothing was written.
+    pub fn text(&self) -> String {
+        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let mut shown = String::with_capacity(text.len());
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match letter {
+                // An escape sequence ends with a letter.
+                '\u{1b}' if letters.next_if_eq(&'[').is_some() => {
+                    while letters.next().is_some_and(|next| !next.is_ascii_alphabetic() && next != '~') {}
+                }
+                '\n' | '\t' => shown.push(letter),
+                letter if letter.is_control() || letter == char::REPLACEMENT_CHARACTER => {}
+                letter => shown.push(letter),
+            }
+        }
+        shown.trim().to_owned()
+    }
+
+    /// `problem`, with the tail behind it where there is one.
+    pub fn explain(&self, problem: &str) -> String {
+        match self.text() {
+            tail if tail.is_empty() => problem.to_owned(),
+            tail => format!("{problem}; the end of what it wrote to stderr: {tail}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_kept_and_shown_without_what_moves_a_terminal() {
+        let tail = Tail::default();
+        tail.keep(&vec![b'x'; 100_000]);
+        tail.keep("\n\u{1b}[31mno key\u{1b}[0m: log in first\r\n".as_bytes());
+        assert!(tail.text().ends_with("x\nno key: log in first"));
+        assert!(tail.text().len() <= KEPT);
+        assert_eq!(Tail::default().explain("it is gone"), "it is gone");
+    }
+}
