@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix::{ActorContext, AsyncContext, Context};
 
 use super::{SessionActor, SessionMessage};
-use crate::actors::chat::ChatMessage;
+use crate::actors::chat::{ChatMessage, Listed, list_process, listed_as_running};
 use crate::actors::core::SessionCore;
 use crate::events::Channel;
 use crate::projections::workers;
@@ -57,6 +57,7 @@ impl SessionActor {
             .cloned()
             .collect();
         drop(core_ref);
+        self.list_ended(core, &sleepy);
         for uri in sleepy {
             // Saved here for the same reason: the chat may be awake again before this actor of it has ended.
             let cell = core.borrow_mut().chats.remove(uri.as_str());
@@ -73,8 +74,25 @@ impl SessionActor {
         }
     }
 
+    /// Lists the processes of these chats as ended: they end with their actors.
+    pub(super) fn list_ended(&self, core: &Rc<RefCell<SessionCore>>, chats: &[Channel]) {
+        if chats.is_empty() {
+            return;
+        }
+        let mut core = core.borrow_mut();
+        let mut recording = core.record(self.by_host());
+        for chat in chats {
+            list_process(&mut recording, chat, None, Listed::Ended);
+        }
+        recording.finish(None);
+    }
+
     /// Writes down what is to be kept, and ends.
     pub(super) fn stop(&mut self, ctx: &mut Context<Self>) {
+        if let Some(core) = self.core.clone().filter(|core| !core.borrow().fold.disposed) {
+            let running = listed_as_running(&core.borrow());
+            self.list_ended(&core, &running);
+        }
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);
         }
