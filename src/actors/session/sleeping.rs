@@ -44,6 +44,9 @@ impl SessionActor {
     fn forget_sleeping(&mut self, core: &Rc<RefCell<SessionCore>>) {
         let idle = self.shared.settings.idle_timeout;
         let core_ref = core.borrow();
+        let with_process = listed_as_running(&core_ref);
+        let agent = self.shared.agent(&core_ref.fold.state.provider);
+        let kept = agent.map_or(idle, |agent| agent.idle_timeout().max(idle));
         // Their processes speak for workers, whatever they do themselves.
         let speaking = workers::above_running(&core_ref.fold.state);
         let sleepy: Vec<Channel> = self
@@ -52,6 +55,7 @@ impl SessionActor {
             .filter(|uri| !speaking.contains(uri.as_str()))
             .filter(|uri| {
                 let cell = core_ref.chats.get(uri.as_str());
+                let idle = if with_process.contains(uri) { kept } else { idle };
                 cell.is_none_or(|cell| cell.borrow().can_sleep(idle))
             })
             .cloned()
