@@ -38,6 +38,7 @@ mod official;
 mod processes;
 mod properties;
 mod queue;
+mod real_agents;
 mod refusals;
 mod refused;
 mod refused_commands;
