@@ -209,6 +209,7 @@ impl Host {
             links,
             began_after,
             root: OnceLock::new(),
+            keeping: tokio::sync::Mutex::new(()),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             processes: AtomicU64::new(0),
