@@ -775,7 +775,10 @@ impl Walk {
     async fn drop_out(&mut self, who: usize) {
         // What it attached is worked on without it, and would come into the chat when all seems to be quiet.
         if let Some(chat) = self.attached[who].take() {
-            self.decided_in(who, &chat).await;
+            let mirror = &mut self.mirrors[who];
+            if mirror.channels.contains(&chat) || mirror.follow(&chat).await {
+                self.decided_in(who, &chat).await;
+            }
         }
         self.drop_and_come_back(who).await;
     }
