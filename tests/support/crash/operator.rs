@@ -33,11 +33,11 @@ impl Operator {
     /// Works on what people close until nobody closes anything any more.
     pub async fn work(&mut self, port: u16, mut closed: UnboundedReceiver<Closed>) -> Result<(), Broken> {
         while let Some(closed) = closed.recv().await {
-            let back = self.dice.chance(40);
+            let back = self.dice.chance(50);
             if back && post(port, "restore", &closed.uri).await? {
                 self.restored.push(closed.clone());
             }
-            if self.dice.chance(if back { 30 } else { 60 }) {
+            if self.dice.chance(if back { 20 } else { 60 }) {
                 // Asked for from here on, whatever becomes of it.
                 self.erased.entry(closed.uri.clone()).or_default();
                 self.restored.retain(|gone| gone.uri != closed.uri && gone.session.as_ref() != Some(&closed.uri));

@@ -376,17 +376,17 @@ impl Person {
             return Some(self.request("createSession", params, Asked::Session(uri)));
         }
         let chats = self.created.len() - mine.len();
-        if chats < mine.len() * CHATS && self.dice.chance(5) {
+        if chats < mine.len() * CHATS && self.dice.chance(10) {
             let session = self.dice.pick(&mine)?.clone();
             return Some(self.create_chat(session, None));
         }
         let peers: Vec<String> = self.created.keys().filter(|uri| uri.starts_with("ahp-chat:")).cloned().collect();
-        if peers.len() > 2 && self.dice.chance(3) {
+        if peers.len() > 1 && self.dice.chance(6) {
             let uri = self.dice.pick(&peers)?.clone();
             let session = self.created.remove(&uri)?;
             return Some(self.request("disposeChat", json!({ "channel": uri }), Asked::Gone(Closed { uri, session })));
         }
-        if mine.len() > 1 && self.dice.chance(1) {
+        if mine.len() > 1 && self.dice.chance(2) {
             let uri = self.dice.pick(&mine)?.clone();
             self.created.retain(|known, session| *known != uri && session.as_ref() != Some(&uri));
             let params = json!({ "channel": uri });
