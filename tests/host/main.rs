@@ -35,6 +35,7 @@ mod limits;
 mod mirrors;
 mod moves;
 mod official;
+mod openai;
 mod processes;
 mod properties;
 mod queue;

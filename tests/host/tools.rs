@@ -45,6 +45,8 @@ async fn ends(agent: &RecordingAgent, client: &mut Client, turn: &str) {
 
 /// The official client, connected.
 async fn connected(tools: &HostTools) -> RunningService<RoleClient, ()> {
+    // Its HTTP client asks for a provider of cryptography, whatever the URL.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let config = StreamableHttpClientTransportConfig::with_uri(tools.url.clone()).auth_header(tools.token.clone());
     ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap()
 }
