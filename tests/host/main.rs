@@ -37,6 +37,7 @@ mod moves;
 mod official;
 mod openai;
 mod processes;
+mod programs;
 mod properties;
 mod queue;
 mod real_agents;
