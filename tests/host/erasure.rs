@@ -1,13 +1,16 @@
 //! Erasure and restoring: what is closed can come back, and what is erased is gone for good while its forks stay whole.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
 
+use scrollback::actors::agent::{AgentEvent, AgentInput, EVENTS_AHEAD};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::{Kind, ServerSeq};
 use scrollback::projections::verify;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, TestHost, markdown};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, markdown, message};
 
 const S: &str = "ahp-session:/s";
 const P: &str = "ahp-chat:/p";
@@ -222,5 +225,89 @@ async fn an_erased_chat_that_had_moved_leaves_no_word_in_the_session_that_it_was
     host.host.erase("root:test", P).await.unwrap();
     assert_eq!(says(&host, "secret"), None);
     assert_eq!(says(&host, "the shared word"), None);
+    verified(&host);
+}
+
+/// What a chat that was closed while something went on in it is when it is back.
+async fn at_rest(client: &mut Client, said: &str) {
+    let back = state(client, P).await;
+    assert_eq!(back.get("activeTurn"), None);
+    assert_eq!(back.get("activity"), None, "{back}");
+    assert_eq!(back.get("backgroundWork").and_then(Value::as_array).map_or(0, Vec::len), 0, "{back}");
+    let last = back["turns"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["state"], json!("cancelled"));
+    assert_eq!(markdown(&last).concat(), said);
+    let queued = back["queuedMessages"].as_array().unwrap();
+    assert_eq!(queued.iter().map(|one| &one["id"]).collect::<Vec<_>>(), [&json!("s"), &json!("q")]);
+    assert_eq!(back.get("steeringMessage"), None);
+    let session = state(client, S).await;
+    assert_eq!(session["_meta"]["scrollback.pausedQueues"], json!([P]));
+    // Nothing leaves the queue by itself, and a person's next message lets it go on.
+    client.run(P, "on", "/say on").await;
+    client.envelope(|envelope| envelope["action"]["queuedMessageId"] == json!("s")).await;
+}
+
+/// A chat in which all goes on that can: a turn that says a word and then waits, background work, and messages that wait.
+async fn busy(host: &TestHost) -> Client {
+    let mut client = told(host).await;
+    client.say(P, "t3", "/words 1\n/activity busy\n/background work 600000\n/sleep 600000").await;
+    client.until_type("chat/backgroundWorkSet").await;
+    for (kind, id) in [("queued", "q"), ("steering", "s")] {
+        let action = json!({ "type": "chat/pendingMessageSet", "kind": kind, "id": id, "message": message("/say x") });
+        client.accepted(P, action).await;
+    }
+    client
+}
+
+#[tokio::test]
+async fn a_chat_that_is_closed_in_the_middle_of_its_work_comes_back_at_rest() {
+    let host = TestHost::in_memory();
+    let mut client = busy(&host).await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    at_rest(&mut client, "w1 ").await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_disposed_in_the_middle_of_its_work_comes_back_at_rest() {
+    let host = TestHost::in_memory();
+    let mut client = busy(&host).await;
+    client.ask("disposeSession", json!({ "channel": S })).await.unwrap();
+    host.host.restore("root:test", S).await.unwrap();
+    at_rest(&mut client, "w1 ").await;
+}
+
+#[tokio::test]
+async fn what_an_agent_said_a_moment_before_its_chat_was_closed_is_kept() {
+    let agent = RecordingAgent::new();
+    let settings = HostSettings { delta_window: Duration::from_secs(1), ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let mut client = host.client("c").await;
+    client.create_session(S).await;
+    client.create_chat(S, P).await;
+    client.say(P, "t1", "x").await;
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Prompt(_)))).await;
+    agent.says("t1", "the last word").await;
+    // What says nothing, until the word must have reached the chat.
+    for _ in 0..=EVENTS_AHEAD + 1 {
+        agent.emits(AgentEvent::SteeringTaken { turn_id: "t1".into(), id: "none".into() }).await;
+    }
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    assert_eq!(markdown(&state(&mut client, P).await["turns"][0]), ["the last word"]);
+}
+
+#[tokio::test]
+async fn a_default_chat_that_was_closed_comes_back_as_one_that_may_be_moved() {
+    let host = TestHost::in_memory();
+    let mut client = told(&host).await;
+    let first = crate::harness::chat_of(S);
+    client.ask("disposeChat", json!({ "channel": first })).await.unwrap();
+    host.host.restore("root:test", &first).await.unwrap();
+    let session = state(&mut client, S).await;
+    let listed = session["chats"].as_array().unwrap();
+    let movable = |uri: &str| listed.iter().find(|chat| chat["resource"] == json!(uri)).unwrap()["movable"].clone();
+    assert_eq!((movable(P), movable(&first)), (json!(false), json!(true)));
+    client.ask("moveChat", json!({ "channel": first, "destination": { "kind": "newSession" } })).await.unwrap();
     verified(&host);
 }

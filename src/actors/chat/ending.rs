@@ -7,11 +7,11 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ErrorInfo, ErrorResponsePart, ResponsePart, SystemNotificationResponsePart};
 
-use super::ChatActor;
 use super::decide::Entry;
 use super::queue::{End, Input};
 use super::waiting::{self, Following};
-use crate::actors::core::{ChatCell, SessionCore};
+use super::{ChatActor, apply};
+use crate::actors::core::{ChatCell, Recording, SessionCore};
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
 
@@ -74,6 +74,34 @@ pub fn quiet(cell: &ChatCell) -> Option<Entry> {
     cell.fold.state.activity.as_ref().map(|_| clear())
 }
 
+/// All that goes on in the background is over.
+fn background_over(cell: &ChatCell) -> Vec<Entry> {
+    let works = cell.fold.state.background_work.iter().flatten();
+    let ids = works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned()));
+    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+    ids.map(|id| Entry::Host(removed(id))).collect()
+}
+
+/// Ends what goes on in a chat that goes: its turn, as cancelled, with what follows from that, and its background work. So it is at
+/// rest when it comes back.
+pub fn end_all(recording: &mut Recording<'_>, cell: &mut ChatCell) {
+    recording.flush_text(cell);
+    let at = recording.at();
+    let mut entries = Vec::new();
+    if let Some(cancelled) = cancelled(&cell.fold, at) {
+        entries.push(Entry::Host(cancelled));
+        entries.extend(after(recording.core, cell, false, at).0);
+    }
+    entries.extend(background_over(cell));
+    if entries.is_empty() {
+        return;
+    }
+    for entry in entries {
+        apply(recording, cell, entry);
+    }
+    recording.mirror(cell, true);
+}
+
 impl ChatActor {
     /// Ends the running turn with `end`, whatever else is open.
     pub(super) fn end_turn(
@@ -100,17 +128,10 @@ impl ChatActor {
 
     /// What is listed as going on in the background ended with the process that did it.
     pub(super) fn end_background_work(&mut self, ctx: &mut Context<Self>) {
-        let ids: Vec<String> = {
-            let cell = self.cell.borrow();
-            let works = cell.fold.state.background_work.iter().flatten();
-            works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned())).collect()
-        };
-        if ids.is_empty() {
-            return;
+        let entries = background_over(&self.cell.borrow());
+        if !entries.is_empty() {
+            let by = self.by_host();
+            self.record(by, entries, Vec::new(), ctx);
         }
-        let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
-        let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
-        let by = self.by_host();
-        self.record(by, entries, Vec::new(), ctx);
     }
 }

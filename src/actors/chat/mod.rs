@@ -55,7 +55,7 @@ use crate::projections::{replay, turns};
 
 pub use client_tools::abandoned;
 pub use decide::{Effect, Entry, foresee, needs_work, sends};
-pub use ending::cancelled;
+pub use ending::{cancelled, end_all};
 pub use message::parse_message;
 pub use text::PendingText;
 pub use waiting::list_paused;

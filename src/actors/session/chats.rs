@@ -15,6 +15,7 @@ use serde_json::json;
 use super::attaching::of_first_message;
 use super::beside::{keep_until_durable, record_in};
 use super::create::new_chat;
+use super::loading::running;
 use super::owed;
 use super::role;
 use super::sources::{Beginning, depends};
@@ -22,7 +23,7 @@ use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost,
 use crate::actors::chat::{self, ChatMessage};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
-use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
+use crate::actors::core::{ChatCell, Ends, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
@@ -204,7 +205,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
-                end_turn(&mut recording, &mut cell.borrow_mut());
+                chat::end_all(&mut recording, &mut cell.borrow_mut());
                 // Its process goes with it: nobody speaks for its workers any more. They stay listed.
                 recording.end_workers(&mut cell.borrow_mut(), Ends::All);
                 recording.owes_nothing(&mut cell.borrow_mut());
@@ -243,9 +244,9 @@ impl SessionActor {
     /// `disposeSession`: off every list; what was said stays in the log.
     pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
         let by = self.by(caller);
-        // What is owed to a chat that sleeps is not left behind either.
-        let owed = owed::of(&core.borrow());
-        for chat in owed {
+        // What is owed to a chat that sleeps is not left behind either, nor a turn that nobody has taken up again yet.
+        let awake = owed::of(&core.borrow()).into_iter().chain(running(&core.borrow()));
+        for chat in awake.collect::<Vec<_>>() {
             self.chat(core, &chat);
         }
         let uris: Vec<Channel> =
@@ -255,7 +256,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             for cell in &cells {
-                end_turn(&mut recording, &mut cell.borrow_mut());
+                chat::end_all(&mut recording, &mut cell.borrow_mut());
                 recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
@@ -433,12 +434,4 @@ fn is_last(core: &SessionCore, uri: &Channel) -> bool {
 /// The canvases of a chat, which go with it.
 fn canvases(cell: &ChatCell) -> Vec<Channel> {
     cell.fold.visuals.iter().map(Visual::canvas).collect()
-}
-
-/// Cancels the running turn of a chat that goes.
-fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
-    if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
-        recording.chat_action(cell, Action::host(action), false);
-        recording.mirror(cell, true);
-    }
 }

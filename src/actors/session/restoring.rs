@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
-use ahp_types::actions::{SessionChatAddedAction, StateAction};
+use ahp_types::actions::{ChatMovableChangedAction, SessionChatAddedAction, StateAction};
 use serde_json::json;
 
+use super::beside::keep_until_durable;
 use super::chats::invalid;
+use super::role;
 use super::{Restoring, SessionActor, SessionMessage, no_such_chat, refusal_of_lost, refuse};
 use crate::actors::chat::{ChatMessage, list_paused};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
@@ -75,7 +77,7 @@ impl SessionActor {
             let text = format!("a session holds at most {limit} chats");
             return refuse(&core.borrow(), Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text), reply);
         }
-        let cell = match self.read_chat(chat) {
+        let mut cell = match self.read_chat(chat) {
             Ok(Some(cell)) => cell,
             Ok(None) => return refuse(&core.borrow(), no_such_chat(chat), reply),
             Err(fault) => {
@@ -86,13 +88,21 @@ impl SessionActor {
         {
             let mut core = core.borrow_mut();
             let waits = cell.fold.state.queued_messages.iter().flatten().next().is_some();
+            let mut recording = core.record(by);
+            // It may have been the default chat; it comes back as one among the others.
+            if role::is_peoples(&mirror::summary_of(&cell.fold.state)) && cell.fold.state.movable != Some(true) {
+                let change = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: true });
+                recording.chat_action(&mut cell, Action::host(change), false);
+            }
             let summary = mirror::summary_of(&cell.fold.state);
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
-            let mut recording = core.record(by);
             recording.session_action(Action::host(added), Some(cell.id), false);
             list_paused(&mut recording, chat, Some(cell.id), waits);
             recording.finish(None);
             core.chats.insert(chat.to_string(), Rc::new(RefCell::new(cell)));
+        }
+        if let Some(awake) = self.awake(core, chat) {
+            keep_until_durable(&core.borrow(), &awake);
         }
         super::answer(&core.borrow(), Ok(command::null()), reply);
     }
