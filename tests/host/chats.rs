@@ -258,7 +258,11 @@ async fn an_initial_message_begins_the_first_turn() {
     client.ask("createChat", params).await.unwrap();
     // The turn runs when the answer comes: what is read now was before it.
     let before = envelopes(&client.drain().await);
-    assert!(before.iter().any(|e| e["action"]["changes"]["status"] == json!(8)), "{before:?}");
+    let at = |fits: &dyn Fn(&Value) -> bool| before.iter().find(|e| fits(&e["action"])).unwrap()["serverSeq"].as_u64().unwrap();
+    let added = at(&|action| action["type"] == json!("session/chatAdded"));
+    let begun = at(&|action| action["changes"]["status"] == json!(8));
+    // A crash leaves both or neither.
+    assert_eq!(host.batch_of(added), host.batch_of(begun));
     let state = client.subscribe("ahp-chat:/p").await["state"].clone();
     let turn = match state.get("activeTurn") {
         Some(turn) => turn.clone(),

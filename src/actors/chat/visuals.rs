@@ -150,9 +150,7 @@ impl ChatActor {
         if running == Some(named.as_str()) {
             return Ok(Some(named));
         }
-        let ever = cell.turn_ever(&self.shared, &named).map_err(unreadable)?;
-        let is_there = ever.map(|turn| cell.is_on_branch(&self.shared, cell.fold.head(), &turn)).transpose();
-        if is_there.map_err(unreadable)? == Some(true) {
+        if cell.turn_on_branch(&self.shared, cell.fold.head(), &named).map_err(unreadable)?.is_some() {
             return Ok(Some(named));
         }
         let text = format!("turnId: there is no turn {named} in this chat");

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::SessionActor;
 use super::chats::invalid;
 use crate::actors::chat::conversation::answer_text;
-use crate::actors::chat::decide::truncated::{branch, on_the_branch};
+use crate::actors::chat::decide::truncated::branch;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::visuals::{self, Published};
@@ -135,7 +135,7 @@ impl SessionActor {
                     let text = format!("turn {turn_id} is running: fork at one that has ended");
                     return Err(invalid("turn-in-progress", text));
                 }
-                let turn = on_the_branch(&core.shared, &of, turn_id).map_err(unreadable)?;
+                let turn = of.turn_on_branch(&core.shared, of.fold.head(), turn_id).map_err(unreadable)?;
                 forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(turn_id))?, &of.fold.visuals)
             }
             Source::ForkAt { moment, .. } => {
@@ -273,7 +273,7 @@ fn side_context(
     let turn = match active {
         Some(active) => so_far(active),
         None => {
-            let stored = on_the_branch(&core.shared, of, turn_id).map_err(unreadable)?;
+            let stored = of.turn_on_branch(&core.shared, of.fold.head(), turn_id).map_err(unreadable)?;
             let stored = stored.ok_or_else(|| no_turn(turn_id))?;
             serde_json::from_slice(&stored.json)
                 .map_err(|e| Refusal::new(RefusalKind::Internal, "damaged", e.to_string()))?

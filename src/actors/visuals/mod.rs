@@ -128,9 +128,7 @@ pub fn copies(shared: &Shared, source: &ChatCell, shown: &[Visual], last: u64) -
     let mut copies = Vec::new();
     for visual in shown {
         if let Some(turn_id) = visual.turn_id.as_ref().or(visual.after_turn.as_ref()) {
-            let turn = source.turn_ever(shared, turn_id)?;
-            let is_kept = turn.map(|turn| source.is_on_branch(shared, last, &turn)).transpose()?;
-            if is_kept != Some(true) {
+            if source.turn_on_branch(shared, last, turn_id)?.is_none() {
                 continue;
             }
         }
