@@ -583,8 +583,14 @@ async fn a_hidden_worker_is_listed_takes_no_action_and_moves_only_with_its_chat(
         json!({ "type": "session/titleChanged", "title": "x" }),
         json!({ "type": "chat/workingDirectorySet", "directory": "file:///" }),
         json!({ "type": "chat/toolCallConfirmed", "turnId": "t", "toolCallId": "x", "approved": true }),
+        json!({ "type": "chat/turnStarted", "turnId": "u", "startedAt": "2026-11-30T12:00:00Z", "message": message("x") }),
     ] {
         assert_eq!(client.rejected(&hidden, action.clone()).await, "read-only", "{action}");
+    }
+    for command in ["stopBackgroundWork", "sendNow"] {
+        let params = json!({ "channel": hidden, "id": "x" });
+        let refused = client.refused(&format!("x-scrollback/{command}"), params).await;
+        assert_eq!(refused, (-32602, "read-only".to_owned()), "{command}");
     }
     let wish = json!({ "type": "session/defaultChatChanged", "defaultChat": hidden });
     assert_eq!(client.rejected(A, wish).await, "malformed");

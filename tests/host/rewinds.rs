@@ -1,9 +1,12 @@
 //! Rewinds: a chat goes back to an earlier turn and its agent with it, and what was dropped stays in the log. A clear starts the
 //! chat over.
 
+use std::sync::Arc;
+
+use scrollback::actors::agent::{AgentEvent, AgentInput};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, markdown, on, types};
+use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, eventually, markdown, on, types};
 
 const S: &str = "ahp-session:/s";
 
@@ -210,7 +213,7 @@ async fn rewinds_that_cannot_be_done_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn a_turn_that_the_agent_named_no_point_for_is_not_gone_back_to() {
     let agent = RecordingAgent::new();
-    let options = Options { agents: vec![std::sync::Arc::new(agent.clone())], ..Options::default() };
+    let options = Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
     let host = TestHost::with(options);
     let mut client = host.client("c").await;
     let chat = client.create_session(S).await;
@@ -251,4 +254,26 @@ async fn a_clear_empties_the_chat_its_queue_and_the_agents_memory() {
             .await,
         "duplicate-turn"
     );
+}
+
+#[tokio::test]
+async fn what_an_agent_says_of_its_conversation_while_it_is_ended_is_not_of_the_new_one() {
+    let agent = RecordingAgent::new();
+    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let mut client = host.client("c").await;
+    let chat = client.create_session("ahp-session:/s").await;
+    client.say(&chat, "t", "x").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    let speaker = agent.clone();
+    let speaks = tokio::spawn(async move {
+        loop {
+            speaker.emits(AgentEvent::Conversation { id: "the old one".into() }).await;
+        }
+    });
+    client.ask("x-scrollback/clear", json!({ "channel": chat, "force": true })).await.unwrap();
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Close))).await;
+    speaks.abort();
+    let log = host.log();
+    let says = |text: &str| log.iter().rfind(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text)).unwrap().0;
+    assert!(says("the old one") < says("chat/truncated"));
 }

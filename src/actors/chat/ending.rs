@@ -58,7 +58,7 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
 /// `naturally`: it completed. Decided on the state before the end is applied.
 pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
     let end = match naturally {
-        true if cell.fold.resumed => End::ResumedComplete,
+        true if cell.fold.attempts.resumed => End::ResumedComplete,
         true => End::Complete,
         false => End::Other,
     };

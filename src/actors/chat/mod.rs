@@ -218,6 +218,9 @@ impl ChatActor {
 
     /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
     fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        if let Some(process) = &mut self.process {
+            process.is_leaving |= effects.iter().any(|effect| matches!(effect, Effect::EndProcess));
+        }
         let address = ctx.address();
         let mut core = self.core.borrow_mut();
         let mut cell = self.cell.borrow_mut();

@@ -133,8 +133,10 @@ impl ChatActor {
 
     /// The number of the process that speaks for this chat: its own, or the one of the chat above.
     pub(super) fn speaking(&self) -> Option<u64> {
-        let own = self.process.as_ref().map(|process| process.number);
-        own.or_else(|| self.employer.as_ref().map(|employer| employer.process))
+        match &self.process {
+            Some(own) => (!own.is_leaving).then_some(own.number),
+            None => self.employer.as_ref().map(|employer| employer.process),
+        }
     }
 
     /// Hands something to the process for one of its workers.
