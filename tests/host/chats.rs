@@ -250,7 +250,9 @@ async fn an_initial_message_begins_the_first_turn() {
     client.ask("createChat", params).await.unwrap();
     // The turn runs when the answer comes: what is read now was before it.
     let before = envelopes(&client.drain().await);
-    let at = |fits: &dyn Fn(&Value) -> bool| before.iter().find(|e| fits(&e["action"])).unwrap()["serverSeq"].as_u64().unwrap();
+    let at = |fits: &dyn Fn(&Value) -> bool| {
+        before.iter().find(|e| fits(&e["action"])).unwrap()["serverSeq"].as_u64().unwrap()
+    };
     let added = at(&|action| action["type"] == json!("session/chatAdded"));
     let begun = at(&|action| action["changes"]["status"] == json!(8));
     // A crash leaves both or neither.

@@ -553,8 +553,7 @@ async fn workers_go_with_the_chat_that_spawned_them_and_never_alone() {
 #[tokio::test]
 async fn a_hidden_worker_is_listed_takes_no_action_and_moves_only_with_its_chat() {
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let mut client = open(&host).await;
     client.subscribe(A).await;
     client.subscribe(P).await;

@@ -1,8 +1,6 @@
 //! Rewinds: a chat goes back to an earlier turn and its agent with it, and what was dropped stays in the log. A clear starts the
 //! chat over.
 
-use std::sync::Arc;
-
 use scrollback::actors::agent::{AgentEvent, AgentInput};
 use serde_json::{Value, json};
 
@@ -213,7 +211,7 @@ async fn rewinds_that_cannot_be_done_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn a_turn_that_the_agent_named_no_point_for_is_not_gone_back_to() {
     let agent = RecordingAgent::new();
-    let options = Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
+    let options = Options::of(&agent);
     let host = TestHost::with(options);
     let mut client = host.client("c").await;
     let chat = client.create_session(S).await;
@@ -259,7 +257,7 @@ async fn a_clear_empties_the_chat_its_queue_and_the_agents_memory() {
 #[tokio::test]
 async fn what_an_agent_says_of_its_conversation_while_it_is_ended_is_not_of_the_new_one() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let mut client = host.client("c").await;
     let chat = client.create_session("ahp-session:/s").await;
     client.say(&chat, "t", "x").await;
