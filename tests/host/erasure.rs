@@ -10,7 +10,7 @@ use scrollback::events::{Kind, ServerSeq};
 use scrollback::projections::verify;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, RecordingAgent, TestHost, markdown, message};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, Watched, markdown, message};
 
 const S: &str = "ahp-session:/s";
 const P: &str = "ahp-chat:/p";
@@ -278,10 +278,27 @@ async fn a_session_that_is_disposed_in_the_middle_of_its_work_comes_back_at_rest
 }
 
 #[tokio::test]
+async fn a_session_that_is_disposed_while_its_turn_is_still_to_be_taken_up_ends_it() {
+    let store = Arc::new(Watched::new());
+    let agent = RecordingAgent::new();
+    let host = TestHost::start(Arc::clone(&store) as _, Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
+    client.say(&chat, "t", "hello").await;
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Prompt(_)))).await;
+    // What is lost with a commit is read again, and a turn that ran is taken up a moment later.
+    store.fail(true);
+    let draft = json!({ "type": "chat/draftChanged", "draft": message("x") });
+    assert_eq!(client.rejected(&chat, draft).await, "log-unavailable");
+    store.fail(false);
+    while client.ask("disposeSession", json!({ "channel": S })).await.is_err() {}
+    assert!(says(&host, "chat/turnCancelled").is_some());
+}
+
+#[tokio::test]
 async fn what_an_agent_said_a_moment_before_its_chat_was_closed_is_kept() {
     let agent = RecordingAgent::new();
     let settings = HostSettings { delta_window: Duration::from_secs(1), ..HostSettings::default() };
-    let host = TestHost::with(Options { settings, agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let host = TestHost::with(Options { settings, ..Options::of(&agent) });
     let mut client = host.client("c").await;
     client.create_session(S).await;
     client.create_chat(S, P).await;
