@@ -327,7 +327,7 @@ async fn a_message_that_was_handed_over_when_the_host_stopped_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
     let start = |agent: &RecordingAgent| {
-        let options = Options::of(&agent);
+        let options = Options::of(agent);
         TestHost::on_disk_with(directory.path(), options)
     };
     let host = start(&agent);

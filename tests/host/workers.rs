@@ -392,7 +392,7 @@ fn ended(turn: &str) -> AgentEvent {
 
 /// A host whose agent says what the test makes it say, with a turn `t` running.
 async fn scripted(agent: &RecordingAgent) -> (TestHost, Client, String) {
-    let host = TestHost::with(Options::of(&agent));
+    let host = TestHost::with(Options::of(agent));
     let (mut client, chat) = host.open(&[S]).await;
     prompt(&mut client, agent, &chat, "t").await;
     (host, client, chat)
