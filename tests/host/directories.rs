@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use scrollback::actors::agent::Agent;
 use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 use scrollback::projections::verify::verify;
@@ -93,8 +92,7 @@ async fn a_changed_directory_is_what_the_agent_of_the_chat_is_started_in_at_its_
 async fn only_the_process_of_the_chat_that_changed_is_started_anew_and_no_running_turn_is_broken() {
     let places = Places::new();
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..places.options() });
+    let host = TestHost::with(Options { agents: Options::of(&agent).agents, ..places.options() });
     let (mut client, chat) = places.open(&host, "ab").await;
     client.create_chat(S, "ahp-chat:/p").await;
     client.subscribe("ahp-chat:/p").await;
@@ -214,4 +212,22 @@ async fn a_chat_that_named_no_directory_keeps_all_others_when_one_is_taken_from_
     assert_eq!(cwd(&mut client, &chat, "u").await, json!(places.uris("ac")));
     mirrored.compare(S).await.unwrap();
     mirrored.compare(&chat).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_chat_that_comes_back_works_in_no_directory_that_its_session_left_meanwhile() {
+    let places = Places::new();
+    let host = TestHost::with(places.options());
+    let (mut client, _) = places.open(&host, "abc").await;
+    let peer = "ahp-chat:/p";
+    let params = json!({ "channel": S, "chat": peer, "workingDirectories": places.uris("bc") });
+    client.ask("createChat", params).await.unwrap();
+    client.ask("disposeChat", json!({ "channel": peer })).await.unwrap();
+    client.accepted(S, removed("session", &places.uri("c"))).await;
+    host.host.restore("root:test", peer).await.unwrap();
+    client.subscribe(peer).await;
+    assert_eq!(cwd(&mut client, peer, "t").await, json!(places.uris("b")));
+    let listed = client.subscribe(S).await["state"]["chats"][1].clone();
+    assert_eq!(listed["workingDirectories"], json!(places.uris("b")));
+    verify(host.host.store().as_ref(), &mut |_| {}).unwrap();
 }

@@ -5,7 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
-use ahp_types::actions::{ChatMovableChangedAction, SessionChatAddedAction, StateAction};
+use ahp_types::actions::{
+    ChatMovableChangedAction, ChatWorkingDirectoryRemovedAction, SessionChatAddedAction, StateAction,
+};
+use ahp_types::state::{ChatState, SessionState};
 use serde_json::json;
 
 use super::beside::keep_until_durable;
@@ -88,10 +91,9 @@ impl SessionActor {
         {
             let mut core = core.borrow_mut();
             let waits = cell.fold.state.queued_messages.iter().flatten().next().is_some();
+            let changes = since_it_was_closed(&core.fold.state, &cell.fold.state);
             let mut recording = core.record(by);
-            // It may have been the default chat; it comes back as one among the others.
-            if role::is_peoples(&mirror::summary_of(&cell.fold.state)) && cell.fold.state.movable != Some(true) {
-                let change = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: true });
+            for change in changes {
                 recording.chat_action(&mut cell, Action::host(change), false);
             }
             let summary = mirror::summary_of(&cell.fold.state);
@@ -120,4 +122,20 @@ impl SessionActor {
         reply(Ok(command::null()));
         ctx.address().do_send(SessionMessage::Stop);
     }
+}
+
+/// What a chat has to learn of its session before it is listed again. It may have been the default chat, and comes back as one among
+/// the others; directories may have left the session meanwhile.
+fn since_it_was_closed(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
+    let is_there =
+        |directory: &&String| session.working_directories.iter().flatten().any(|listed| listed == *directory);
+    let gone = chat.working_directories.iter().flatten().filter(|directory| !is_there(directory));
+    let removed = |directory: &String| {
+        StateAction::ChatWorkingDirectoryRemoved(ChatWorkingDirectoryRemovedAction { directory: directory.clone() })
+    };
+    let mut changes: Vec<StateAction> = gone.map(removed).collect();
+    if role::is_peoples(&mirror::summary_of(chat)) && chat.movable != Some(true) {
+        changes.push(StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: true }));
+    }
+    changes
 }
