@@ -14,6 +14,7 @@ use super::{ChatActor, apply};
 use crate::actors::core::{ChatCell, Recording, SessionCore};
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
+use crate::projections::workers::work_id;
 
 /// How long the running turn took until `at`, by the host's clock: whole milliseconds, never negative.
 pub fn duration(chat: &ChatFold, at: Millis) -> i64 {
@@ -77,7 +78,7 @@ pub fn quiet(cell: &ChatCell) -> Option<Entry> {
 /// All that goes on in the background is over.
 fn background_over(cell: &ChatCell) -> Vec<Entry> {
     let works = cell.fold.state.background_work.iter().flatten();
-    let ids = works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned()));
+    let ids = works.filter_map(work_id).map(str::to_owned);
     let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
     ids.map(|id| Entry::Host(removed(id))).collect()
 }

@@ -79,8 +79,7 @@ impl SessionActor {
                 return refuse(&core.borrow(), refusal, reply);
             }
             Err(fault) => {
-                let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string());
-                return refuse(&core.borrow(), refusal, reply);
+                return refuse(&core.borrow(), Refusal::log_unavailable(fault), reply);
             }
         };
         let by = self.by(caller);
@@ -186,7 +185,7 @@ impl SessionActor {
                 "already-exists",
                 format!("there is a chat {uri} already"),
             )),
-            Err(fault) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())),
+            Err(fault) => Err(Refusal::log_unavailable(fault)),
         }
     }
 

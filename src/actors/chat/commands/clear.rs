@@ -23,8 +23,7 @@ pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> R
     }
     let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
     entries.push(Entry::EndWorkers);
-    let shown = visuals::open(&core.shared, cell, |_| true)
-        .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
+    let shown = visuals::open(&core.shared, cell, |_| true).map_err(Refusal::log_unavailable)?;
     entries.push(Entry::CanvasesClosed(shown));
     let cleared = Action::from_stored(Bytes::from_static(CLEARED));
     entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));
