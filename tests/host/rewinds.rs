@@ -293,10 +293,13 @@ async fn what_an_agent_says_of_its_conversation_while_it_is_ended_is_not_of_the_
             speaker.emits(AgentEvent::Conversation { id: "the old one".into() }).await;
         }
     });
+    let said = |text: &str| {
+        let log = host.log();
+        log.into_iter().rfind(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text)).map(|(seq, _)| seq)
+    };
+    eventually("it speaks", || said("the old one").is_some()).await;
     client.ask("x-scrollback/clear", json!({ "channel": chat, "force": true })).await.unwrap();
     agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Close))).await;
     speaks.abort();
-    let log = host.log();
-    let says = |text: &str| log.iter().rfind(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text)).unwrap().0;
-    assert!(says("the old one") < says("chat/truncated"));
+    assert!(said("the old one") < said("chat/truncated"));
 }
