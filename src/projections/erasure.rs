@@ -140,11 +140,7 @@ impl Erasure {
     /// # Errors
     /// [`FoldFault`] when the store cannot be read or written.
     pub fn finish_all(store: &dyn Store, at: i64, beside: Beside<'_>) -> Result<usize, FoldFault> {
-        let mut all: Vec<Self> = Vec::new();
-        store.scan_rows(Table::Erasing, &[], None, &mut |_, value| {
-            all.extend(serde_json::from_slice::<Self>(value).ok());
-            ControlFlow::Continue(())
-        })?;
+        let all = Self::all(store)?;
         let count = all.len();
         for erasure in all {
             if erasure.begun {
@@ -155,6 +151,34 @@ impl Erasure {
             }
         }
         Ok(count)
+    }
+
+    fn all(store: &dyn Store) -> Result<Vec<Self>, FoldFault> {
+        let mut all = Vec::new();
+        store.scan_rows(Table::Erasing, &[], None, &mut |_, value| {
+            all.extend(serde_json::from_slice::<Self>(value).ok());
+            ControlFlow::Continue(())
+        })?;
+        Ok(all)
+    }
+
+    /// Those that are in the log and not done.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn under_way(store: &dyn Store) -> Result<Vec<Self>, FoldFault> {
+        Ok(Self::all(store)?.into_iter().filter(|erasure| erasure.begun).collect())
+    }
+
+    /// Whether this channel goes with it.
+    pub fn removes(&self, channel: ChannelId) -> bool {
+        let whole = self.session.is_none() && self.channel == channel.0;
+        whole || self.chats.iter().chain(&self.canvases).any(|(id, _)| *id == channel.0)
+    }
+
+    /// Whether it takes words out of this session's channel.
+    pub fn rewrites(&self, session: ChannelId) -> bool {
+        self.mirrors.iter().any(|(_, of)| *of == session.0)
     }
 
     /// Removes it all. May be done again where it was left.
@@ -194,7 +218,7 @@ impl Erasure {
         if let Some(old) = catalogue::entry(store, id)? {
             ops.extend(catalogue::forget(id, &old));
         }
-        let segment = self.uri.rsplit('/').next().unwrap_or_default();
+        let segment = catalogue::last_segment(&self.uri).unwrap_or_default();
         let by_id = store.get(Table::SessionById, segment.as_bytes())?;
         if by_id.and_then(|value| rows::leading_number(&value)) == Some(id.0) {
             ops.push(RowOp::Delete { table: Table::SessionById, key: segment.as_bytes().to_vec() });
@@ -321,7 +345,7 @@ fn silenced(action: &Bytes) -> Fate {
     match value.get("type").and_then(Value::as_str) {
         Some("session/chatAdded") => value.get_mut("summary").map_or((), silence_summary),
         Some("session/chatUpdated") => value.get_mut("changes").map_or((), silence_summary),
-        Some("session/inputNeededSet") => silence_input(&mut value),
+        Some("session/inputNeededSet") => value.get_mut("request").map_or((), silence_input),
         _ => {}
     }
     if value == before { Fate::Stays } else { Fate::Says(Bytes::from(value.to_string())) }
@@ -338,16 +362,18 @@ fn silence_summary(summary: &mut Value) {
     }
 }
 
-/// Texts of a question or a tool call; the fields that the reducers look at stay.
-fn silence_input(value: &mut Value) {
-    const KEPT: [&str; 8] = ["type", "kind", "id", "chat", "turnId", "clientId", "status", "toolCallId"];
-    match value {
-        Value::String(text) => text.clear(),
-        Value::Array(items) => items.iter_mut().for_each(silence_input),
-        Value::Object(fields) => {
-            fields.iter_mut().filter(|(key, _)| !KEPT.contains(&key.as_str())).for_each(|(_, v)| silence_input(v));
+/// A question keeps its id, and a tool call what AHP has in every one: an entry that its reducers do not know stays for ever.
+fn silence_input(request: &mut Value) {
+    const KEPT: [&str; 4] = ["status", "toolCallId", "confirmed", "success"];
+    const EMPTY: [&str; 4] = ["toolName", "displayName", "invocationMessage", "pastTenseMessage"];
+    if let Some(question) = request.get_mut("request").and_then(Value::as_object_mut) {
+        question.retain(|key, _| key == "id");
+    }
+    if let Some(call) = request.get_mut("toolCall").and_then(Value::as_object_mut) {
+        call.retain(|key, _| KEPT.contains(&key.as_str()) || EMPTY.contains(&key.as_str()));
+        for (_, words) in call.iter_mut().filter(|(key, _)| EMPTY.contains(&key.as_str())) {
+            *words = Value::from("");
         }
-        _ => {}
     }
 }
 

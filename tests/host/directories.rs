@@ -213,21 +213,3 @@ async fn a_chat_that_named_no_directory_keeps_all_others_when_one_is_taken_from_
     mirrored.compare(S).await.unwrap();
     mirrored.compare(&chat).await.unwrap();
 }
-
-#[tokio::test]
-async fn a_chat_that_comes_back_works_in_no_directory_that_its_session_left_meanwhile() {
-    let places = Places::new();
-    let host = TestHost::with(places.options());
-    let (mut client, _) = places.open(&host, "abc").await;
-    let peer = "ahp-chat:/p";
-    let params = json!({ "channel": S, "chat": peer, "workingDirectories": places.uris("bc") });
-    client.ask("createChat", params).await.unwrap();
-    client.ask("disposeChat", json!({ "channel": peer })).await.unwrap();
-    client.accepted(S, removed("session", &places.uri("c"))).await;
-    host.host.restore("root:test", peer).await.unwrap();
-    client.subscribe(peer).await;
-    assert_eq!(cwd(&mut client, peer, "t").await, json!(places.uris("b")));
-    let listed = client.subscribe(S).await["state"]["chats"][1].clone();
-    assert_eq!(listed["workingDirectories"], json!(places.uris("b")));
-    verify(host.host.store().as_ref(), &mut |_| {}).unwrap();
-}

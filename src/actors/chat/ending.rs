@@ -7,11 +7,11 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ErrorInfo, ErrorResponsePart, ResponsePart, SystemNotificationResponsePart};
 
+use super::ChatActor;
 use super::decide::Entry;
 use super::queue::{End, Input};
 use super::waiting::{self, Following};
-use super::{ChatActor, apply};
-use crate::actors::core::{ChatCell, Recording, SessionCore};
+use crate::actors::core::{ChatCell, SessionCore};
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
 use crate::projections::workers::work_id;
@@ -69,38 +69,29 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
     (entries, effects)
 }
 
+/// What goes when the chat goes: its turn, with all that follows, and what went on in the background.
+pub fn with_the_chat(core: &SessionCore, cell: &ChatCell, at: Millis) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    if let Some(action) = cancelled(&cell.fold, at) {
+        entries.push(Entry::Host(action));
+        entries.extend(after(core, cell, false, at).0);
+    }
+    entries.extend(background_over(&cell.fold));
+    entries
+}
+
+/// Takes what goes on in the background off its list.
+fn background_over(chat: &ChatFold) -> impl Iterator<Item = Entry> {
+    let works = chat.state.background_work.iter().flatten();
+    let ids = works.filter_map(work_id).map(str::to_owned);
+    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+    ids.map(move |id| Entry::Host(removed(id)))
+}
+
 /// Clears what the chat says that it is doing.
 pub fn quiet(cell: &ChatCell) -> Option<Entry> {
     let clear = || Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None }));
     cell.fold.state.activity.as_ref().map(|_| clear())
-}
-
-/// All that goes on in the background is over.
-fn background_over(cell: &ChatCell) -> Vec<Entry> {
-    let works = cell.fold.state.background_work.iter().flatten();
-    let ids = works.filter_map(work_id).map(str::to_owned);
-    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
-    ids.map(|id| Entry::Host(removed(id))).collect()
-}
-
-/// Ends what goes on in a chat that goes: its turn, as cancelled, with what follows from that, and its background work. So it is at
-/// rest when it comes back.
-pub fn end_all(recording: &mut Recording<'_>, cell: &mut ChatCell) {
-    recording.flush_text(cell);
-    let at = recording.at();
-    let mut entries = Vec::new();
-    if let Some(cancelled) = cancelled(&cell.fold, at) {
-        entries.push(Entry::Host(cancelled));
-        entries.extend(after(recording.core, cell, false, at).0);
-    }
-    entries.extend(background_over(cell));
-    if entries.is_empty() {
-        return;
-    }
-    for entry in entries {
-        apply(recording, cell, entry);
-    }
-    recording.mirror(cell, true);
 }
 
 impl ChatActor {
@@ -129,10 +120,11 @@ impl ChatActor {
 
     /// What is listed as going on in the background ended with the process that did it.
     pub(super) fn end_background_work(&mut self, ctx: &mut Context<Self>) {
-        let entries = background_over(&self.cell.borrow());
-        if !entries.is_empty() {
-            let by = self.by_host();
-            self.record(by, entries, Vec::new(), ctx);
+        let entries: Vec<Entry> = background_over(&self.cell.borrow().fold).collect();
+        if entries.is_empty() {
+            return;
         }
+        let by = self.by_host();
+        self.record(by, entries, Vec::new(), ctx);
     }
 }

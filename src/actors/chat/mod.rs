@@ -54,7 +54,7 @@ use crate::projections::{replay, turns};
 pub use client_tools::abandoned;
 pub use decide::turn_started::first_turn;
 pub use decide::{Effect, Entry, foresee, needs_work, sends, with_chats};
-pub use ending::{cancelled, end_all};
+pub use ending::{cancelled, with_the_chat};
 pub use message::parse_message;
 pub use text::PendingText;
 pub use waiting::list_paused;

@@ -23,7 +23,7 @@ use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost,
 use crate::actors::chat::{self, ChatActor, ChatMessage, Effect};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
-use crate::actors::core::{ChatCell, Ends, SessionCore, Unsaved};
+use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
 use crate::actors::envelope;
 use crate::actors::host::CreateChat;
 use crate::actors::root::RootMessage;
@@ -208,7 +208,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
-                chat::end_all(&mut recording, &mut cell.borrow_mut());
+                end_what_runs(&mut recording, &mut cell.borrow_mut());
                 // Its process goes with it: nobody speaks for its workers any more. They stay listed.
                 recording.end_workers(&mut cell.borrow_mut(), Ends::All);
                 recording.owes_nothing(&mut cell.borrow_mut());
@@ -259,7 +259,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             for cell in &cells {
-                chat::end_all(&mut recording, &mut cell.borrow_mut());
+                end_what_runs(&mut recording, &mut cell.borrow_mut());
                 recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
@@ -437,4 +437,14 @@ fn is_last(core: &SessionCore, uri: &Channel) -> bool {
 /// The canvases of a chat, which go with it.
 fn canvases(cell: &ChatCell) -> Vec<Channel> {
     cell.fold.visuals.iter().map(Visual::canvas).collect()
+}
+
+/// Ends what runs in a chat that goes, so that it is at rest when it comes back.
+fn end_what_runs(recording: &mut Recording<'_>, cell: &mut ChatCell) {
+    recording.flush_text(cell);
+    let entries = chat::with_the_chat(recording.core, cell, recording.at());
+    if !entries.is_empty() {
+        entries.into_iter().for_each(|entry| chat::apply(recording, cell, entry));
+        recording.mirror(cell, true);
+    }
 }
