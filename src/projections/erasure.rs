@@ -33,6 +33,9 @@ pub struct Erasure {
     canvases: Vec<(u64, String)>,
     /// The chats with the sessions that they were ever in: what is said of them there goes too.
     mirrors: Vec<(u64, u64)>,
+    /// What the chats are forks of: it may be gone already, and keep turns for them alone.
+    #[serde(default)]
+    sources: Vec<u64>,
     pub events: u64,
     pub first: ServerSeq,
     pub last: ServerSeq,
@@ -63,6 +66,7 @@ impl Erasure {
             plan.canvases.extend(beside.canvases);
             plan.mirrors.extend(beside.sessions.into_iter().map(|session| (chat, session)));
         }
+        plan.sources = plan.sources(store)?;
         let mut seqs = (0, ServerSeq::MAX, 0);
         plan.each_event(store, &mut |seq| seqs = (seqs.0 + 1, seqs.1.min(seq), seqs.2.max(seq)))?;
         (plan.events, plan.first, plan.last) = seqs;
@@ -78,6 +82,7 @@ impl Erasure {
             chats,
             canvases: Vec::new(),
             mirrors: Vec::new(),
+            sources: Vec::new(),
             events: 0,
             first: 0,
             last: 0,
@@ -94,6 +99,17 @@ impl Erasure {
     /// The chats that go.
     pub fn chats(&self) -> impl Iterator<Item = (ChannelId, &str)> {
         self.chats.iter().map(|(id, uri)| (ChannelId(*id), uri.as_str()))
+    }
+
+    fn sources(&self, store: &dyn Store) -> Result<Vec<u64>, FoldFault> {
+        let mut sources = BTreeSet::new();
+        store.scan_rows(Table::Fork, &[], None, &mut |key, _| {
+            if number_of_key(key).is_some_and(|fork| self.chats.iter().any(|(chat, _)| *chat == fork)) {
+                sources.extend(rows::leading_number(key));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(sources.into_iter().collect())
     }
 
     fn each_event(&self, store: &dyn Store, visit: &mut dyn FnMut(ServerSeq)) -> Result<(), FoldFault> {
@@ -196,6 +212,11 @@ impl Erasure {
         for (chat, uri) in self.chats() {
             erase_chat(store, chat, uri, beside)?;
         }
+        for source in self.sources.iter().copied().map(ChannelId) {
+            if catalogue::uri(store, source)?.is_none() {
+                keep_for_forks(store, source, beside)?;
+            }
+        }
         for (chat, session) in self.mirrors.iter().map(|(chat, session)| (ChannelId(*chat), ChannelId(*session))) {
             store.erase(session, &|record| match record.about == Some(chat) {
                 true => silenced(&record.action),
@@ -285,23 +306,9 @@ fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>)
     for table in [Table::Head, Table::Checkpoint, Table::Running] {
         remove(store, table, &prefix, &|_| true)?;
     }
-    // What it was itself a fork of may be gone already and keep turns for it alone.
-    let mut sources = BTreeSet::new();
-    store.scan_rows(Table::Fork, &[], None, &mut |key, _| {
-        if key.ends_with(&prefix) {
-            sources.extend(key.get(..8).and_then(|of| Some(u64::from_be_bytes(of.try_into().ok()?))));
-        }
-        ControlFlow::Continue(())
-    })?;
     remove(store, Table::Fork, &[], &|key| key.ends_with(&prefix) && !key.starts_with(&prefix))?;
     append(store, forget_channel(uri, chat))?;
-    keep_for_forks(store, chat, beside)?;
-    for source in sources.into_iter().map(ChannelId) {
-        if catalogue::uri(store, source)?.is_none() {
-            keep_for_forks(store, source, beside)?;
-        }
-    }
-    Ok(())
+    keep_for_forks(store, chat, beside)
 }
 
 /// Removes the rows of an erased chat but for the turns that forks have.

@@ -167,4 +167,14 @@ async fn an_erasure_that_was_cut_short_is_no_fault() {
     }
     let verified = verify(store.as_ref(), &mut |_| {}).unwrap();
     assert_eq!(verified.channels, 1);
+    // What was kept for the fork went with it.
+    for table in [Table::Turn, Table::Used, Table::Fork, Table::Running, Table::Recent, Table::SessionById] {
+        let mut rows = 0;
+        let count = &mut |_: &[u8], _: &[u8]| {
+            rows += 1;
+            std::ops::ControlFlow::Continue(())
+        };
+        store.scan_rows(table, &[], None, count).unwrap();
+        assert_eq!(rows, 0, "{table:?}");
+    }
 }

@@ -39,9 +39,10 @@ impl SessionActor {
         if let Err(refusal) = is_gone(&core, &what) {
             return refuse(&core, refusal, reply);
         }
-        let address = ctx.address();
+        // By way of the registry: this actor may have fallen asleep by then.
+        let (shared, session, address) = (Arc::clone(&self.shared), self.id, ctx.address());
         core.lane.release_on_disk(Box::new(move |place| match place {
-            Ok(_) => address.do_send(SessionMessage::BringBack { what, principal, reply }),
+            Ok(_) => shared.registry.send(session, SessionMessage::BringBack { what, principal, reply }),
             Err(lost) => {
                 let refuse = move || reply(Err(refusal_of_lost(&lost)));
                 address.do_send(SessionMessage::Tell(Box::new(refuse)));

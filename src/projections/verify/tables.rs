@@ -169,7 +169,12 @@ fn is_kept(store: &dyn Store, chat: ChannelId, key: &[u8], value: &[u8]) -> Resu
         None => turns::ever_ended(store, chat, &id_of(key))?,
     };
     let Some(n) = n.filter(|_| key.get(8) == Some(&b't')) else { return Ok(false) };
-    if store.get(Table::Turn, &numbered_key(chat, n))?.is_none() {
+    let mut has_fork = false;
+    store.scan_rows(Table::Fork, &channel_key(chat), None, &mut |_, _| {
+        has_fork = true;
+        ControlFlow::Break(())
+    })?;
+    if !has_fork || store.get(Table::Turn, &numbered_key(chat, n))?.is_none() {
         return Ok(false);
     }
     let turn = turns::read(store, chat, n)?;
