@@ -273,7 +273,7 @@ fn kind(record: &Record) -> String {
 async fn what_an_agent_says_that_it_does_after_its_turn_is_not_shown() {
     let agent = RecordingAgent::new();
     let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     client.cancel(&chat, "t").await;
