@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message};
 use ahp_types::actions::{RootActiveSessionsChangedAction, RootAgentsChangedAction, StateAction};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ConfigPropertySchema, ConfigSchema, RootConfigState, RootState};
@@ -52,6 +52,8 @@ pub enum RootMessage {
         caller: Caller,
         alias: Channel,
         then: OnSnapshot,
+        /// It rested on something that was lost, and is asked for again.
+        again: bool,
     },
     /// Sessions came or went.
     SessionsChanged {
@@ -174,7 +176,7 @@ impl RootActor {
     /// Queues an event that the fold holds already, and the fold itself where it is time to save it.
     fn queue(&mut self, event: NewEvent, rows: Vec<RowOp>) {
         self.unsaved.add(event.action.len());
-        self.lane.append(Batch { events: vec![event], rows });
+        self.hand_over(Batch { events: vec![event], rows });
         if self.unsaved.is_due() {
             self.save();
         }
@@ -182,11 +184,8 @@ impl RootActor {
 
     fn save(&mut self) {
         self.unsaved = Unsaved::default();
-        self.lane.append(checkpoint(
-            self.shared.store.as_ref(),
-            ChannelId::ROOT,
-            Bytes::from(self.fold.to_checkpoint()),
-        ));
+        let fold = Bytes::from(self.fold.to_checkpoint());
+        self.hand_over(checkpoint(self.shared.store.as_ref(), ChannelId::ROOT, fold));
     }
 
     fn event(&self, kind: Kind, action: Bytes) -> NewEvent {
@@ -248,15 +247,11 @@ impl RootActor {
         let key = client.fingerprint.to_vec();
         let row = RowOp::PutWithSeq { table: Table::Dispatched, key, event: 0, value };
         self.queue(event, vec![row]);
-        let shared = Arc::clone(&self.shared);
-        let generation = self.lane.generation();
         self.lane.release(
             None,
             Box::new(move |place| {
-                let Err(lost) = place else { return };
-                reject_lost(&client, &lost);
-                if let Some(root) = shared.root.get() {
-                    root.do_send(RootMessage::Lost { generation });
+                if let Err(lost) = place {
+                    reject_lost(&client, &lost);
                 }
             }),
         );
@@ -265,7 +260,7 @@ impl RootActor {
     /// Records facts that change nothing of the root's state.
     fn note(&mut self, batch: Batch, reply: Reply) {
         self.unsaved.add(batch.events.iter().map(|event| event.action.len()).sum());
-        self.lane.append(batch);
+        self.hand_over(batch);
         self.lane.release(
             None,
             Box::new(move |place| match place {
@@ -287,9 +282,10 @@ impl RootActor {
         lane.append(Batch { events: vec![event], rows: vec![row] });
     }
 
-    fn subscribe(&self, caller: &Caller, alias: Channel, then: OnSnapshot) {
+    fn subscribe(&self, caller: Caller, alias: Channel, then: OnSnapshot, again: bool) {
         let state = serde_json::to_vec(&self.fold.state).unwrap_or_default();
         let connection = caller.connection.clone();
+        let shared = Arc::clone(&self.shared);
         self.lane.release(
             Some(ChannelId::ROOT),
             Box::new(move |place| match place {
@@ -300,6 +296,12 @@ impl RootActor {
                     let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
                     connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
                 }
+                // The old state is there to be read.
+                Err(_) if !again && !shared.is_stopping() => {
+                    if let Some(root) = shared.root.get() {
+                        root.do_send(RootMessage::Subscribe { caller, alias, then, again: true });
+                    }
+                }
                 Err(lost) => {
                     let refusal = refusal_of_lost(&lost);
                     connection.run(Box::new(move |connection| then(connection, Err(refusal))));
@@ -308,14 +310,28 @@ impl RootActor {
         );
     }
 
-    /// Hears of it when what was appended so far is lost.
-    fn watch(&self, address: Addr<Self>) {
+    /// Subscribes once the root was read again.
+    fn subscribe_again(&self, caller: Caller, alias: Channel, then: OnSnapshot, ctx: &Context<Self>) {
+        if self.shared.writer.is_settled(ChannelId::ROOT) {
+            return self.subscribe(caller, alias, then, true);
+        }
+        let address = ctx.address();
+        let later = move || address.do_send(RootMessage::Subscribe { caller, alias, then, again: true });
+        self.shared.writer.when_settled(ChannelId::ROOT, Box::new(later));
+    }
+
+    /// Gives a batch to the lane, and hears of it when it is lost: before anybody else does, who may ask again at once.
+    fn hand_over(&self, batch: Batch) {
+        self.lane.append(batch);
+        let shared = Arc::clone(&self.shared);
         let generation = self.lane.generation();
         self.lane.release(
             None,
             Box::new(move |place| {
-                if place.is_err() {
-                    address.do_send(RootMessage::Lost { generation });
+                if place.is_err()
+                    && let Some(root) = shared.root.get()
+                {
+                    root.do_send(RootMessage::Lost { generation });
                 }
             }),
         );
@@ -347,7 +363,7 @@ impl RootActor {
         Ok(replay::fold::<RootFold>(store, ChannelId::ROOT, ServerSeq::MAX, true)?.map(|at| at.fold))
     }
 
-    fn say_again(&mut self, ctx: &mut Context<Self>) {
+    fn say_again(&mut self, _: &mut Context<Self>) {
         match self.read() {
             Ok(None) => self.begin(),
             Ok(Some(_)) => {}
@@ -357,7 +373,6 @@ impl RootActor {
             Ok(sessions) => self.bring_up_to_date(i64::try_from(sessions).unwrap_or(i64::MAX)),
             Err(fault) => tracing::error!(%fault, "the sessions cannot be counted"),
         }
-        self.watch(ctx.address());
     }
 }
 
@@ -366,7 +381,6 @@ impl Actor for RootActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(4_096);
-        self.watch(ctx.address());
     }
 }
 
@@ -377,13 +391,15 @@ impl Handler<RootMessage> for RootActor {
         match message {
             RootMessage::Dispatch { client, action: Ok(action) } => self.dispatch(client, *action),
             RootMessage::Dispatch { client, action: Err(rejection) } => reject(&self.lane, client, rejection),
-            RootMessage::Subscribe { caller, alias, then } => self.subscribe(&caller, alias, then),
+            RootMessage::Subscribe { caller, alias, then, again: false } => self.subscribe(caller, alias, then, false),
+            RootMessage::Subscribe { caller, alias, then, again: true } => {
+                self.subscribe_again(caller, alias, then, ctx)
+            }
             RootMessage::SessionsChanged { by } => {
                 let sessions = self.fold.state.active_sessions.unwrap_or(0).saturating_add(by).max(0);
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
-                self.watch(ctx.address());
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Record { batch, reply } => self.note(batch, reply),
@@ -400,7 +416,7 @@ impl Handler<RootMessage> for RootActor {
             RootMessage::Wake { session } => drop(ctx.run_later(RETRY, move |root, _| {
                 root.shared.registry.send(session, SessionMessage::Wake);
             })),
-            RootMessage::Row(row) => self.lane.append(Batch { events: Vec::new(), rows: vec![row] }),
+            RootMessage::Row(row) => self.hand_over(Batch { events: Vec::new(), rows: vec![row] }),
             RootMessage::Stop => {
                 if !self.unsaved.is_empty() {
                     self.save();

@@ -382,7 +382,7 @@ impl Host {
             Ok(Some(found)) => {
                 let caller = caller.clone();
                 return match found.kind {
-                    ChannelKind::Root => self.to_root(RootMessage::Subscribe { caller, alias, then }),
+                    ChannelKind::Root => self.to_root(RootMessage::Subscribe { caller, alias, then, again: false }),
                     _ => {
                         let channel = found.channel.clone();
                         let message = SessionMessage::Subscribe { channel, alias, caller, turns, then, again: false };
