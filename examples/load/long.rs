@@ -16,7 +16,7 @@ use scrollback::projections::action::type_of;
 use scrollback::projections::chat::ChatFold;
 use scrollback::projections::replay;
 use scrollback::projections::turns::{self, PageLimit};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Scale;
 use crate::child::{self, number};
@@ -32,8 +32,9 @@ const SHAPE: Shape = Shape { deltas: 4, bytes: 60 };
 const TOOLS: usize = 5;
 /// Turns that a rewind drops.
 const DROPPED: usize = 10;
-/// Turns that a client is shown at first.
+/// Turns that a client is shown at first, and those of a page.
 const WINDOW: usize = 50;
+const PAGE: usize = 50;
 
 /// Chats of each length: how the engine's pages lie differs from one to the next.
 const COPIES: u64 = 3;
@@ -219,25 +220,26 @@ impl Chat {
         }
     }
 
-    /// Pages up to their answers, which come behind the turns.
+    /// Pages up to their answers, which come behind the turns: from the newest turns back to the middle.
     fn page(&self, client: &mut Client, times: &mut Times) {
-        let from = [("page of 50 behind the newest 50", WINDOW), ("page of 50 from the middle", self.length / 2)];
-        for (what, window) in from {
-            let cursor = self.open(client, window);
+        self.open(client, WINDOW);
+        let middle = self.length / 2 + 1;
+        for oldest in (middle..=self.length - WINDOW + 1).rev().step_by(PAGE) {
+            let cursor = turns::cursor(&self.uri, oldest as u64);
             let params = json!({ "channel": self.uri, "cursor": cursor });
-            times.add(what, self.length, timed(|| drop(client.ask("fetchTurns", &params))));
+            let ms = timed(|| drop(client.ask("fetchTurns", &params)));
+            if oldest == self.length - WINDOW + 1 {
+                times.add("page of 50 behind the newest 50", self.length, ms);
+            }
+            if oldest < middle + PAGE {
+                times.add("page of 50 from the middle", self.length, ms);
+            }
         }
     }
 
-    /// Subscribes to the newest turns; returns the cursor of those before.
-    fn open(&self, client: &mut Client, turns: usize) -> Value {
-        let view = json!({ "channel": self.uri, "view": { "turns": turns } });
-        let answer = client.ask("subscribe", &view);
-        // What a large snapshot leaves to be done is over when this was refused.
-        for _ in 0..3 {
-            client.ask_raw("fetchTurns", &json!({ "channel": self.uri, "cursor": "none" }));
-        }
-        answer.pointer("/snapshot/state/turnsNextCursor").cloned().unwrap_or_default()
+    /// Subscribes to the newest turns.
+    fn open(&self, client: &mut Client, turns: usize) {
+        client.ask("subscribe", &json!({ "channel": self.uri, "view": { "turns": turns } }));
     }
 
     /// States over HTTP, whole, and the rows of their turns alone.
