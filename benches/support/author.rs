@@ -3,15 +3,18 @@
 //! The same folds, mirrors, rows and checkpoints as the session and chat actors record, so that `log verify` passes and a
 //! host can go on from there. Time is counted, not asked.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ahp_types::actions::{
-    ChatDeltaAction, ChatResponsePartAction, ChatTurnCompleteAction, ChatTurnStartedAction, SessionChatAddedAction,
+    ChatDeltaAction, ChatResponsePartAction, ChatToolCallCompleteAction, ChatToolCallReadyAction,
+    ChatToolCallStartAction, ChatTurnCompleteAction, ChatTurnStartedAction, SessionChatAddedAction,
     SessionDefaultChatChangedAction, SessionReadyAction, StateAction,
 };
 use ahp_types::state::{
     ChatOrigin, ChatState, MarkdownResponsePart, Message, MessageKind, MessageOrigin, ResponsePart, SessionLifecycle,
-    SessionState, SessionStatus,
+    SessionState, SessionStatus, ToolCallConfirmationReason, ToolCallResult, ToolInput, ToolResultContent,
+    ToolResultTextContent,
 };
 use bytes::Bytes;
 use scrollback::actors::registry::first_chat_uri;
@@ -24,11 +27,15 @@ use scrollback::projections::chat::ChatFold;
 use scrollback::projections::fact::Fact;
 use scrollback::projections::session::SessionFold;
 use scrollback::projections::{mirror, summary};
+use serde_json::json;
 
 /// When the first session of a log was made: 2026-01-01T00:00:00Z.
 const BEGINNING: Millis = 1_767_225_600_000;
 /// When a fold is saved, as the host does: after this many events, or bytes of actions.
 const CHECKPOINT: (u64, u64) = (2_000, 256 * 1024);
+
+/// How far apart, in numbers of the line, the checkpoints stand that the host keeps.
+const CHECKPOINTS_APART: u64 = 10_000;
 
 /// How a turn of the author looks.
 #[derive(Debug, Clone, Copy)]
@@ -111,9 +118,25 @@ impl Session {
         (session, batch)
     }
 
-    /// The batches of one whole turn, as the host commits them: its start, its text piece by piece, its end.
+    /// The batches of one whole turn, as the host commits them: its start, where the agent can go back to, its text piece by
+    /// piece, its end.
     pub fn turn(&mut self, shape: Shape) -> Vec<Batch> {
         let mut batches = vec![self.start_turn()];
+        batches.push(self.rewind_point());
+        self.answer(shape, &mut batches);
+        batches
+    }
+
+    /// The same with a tool call before the text, and the place in its turn that the agent keeps behind that.
+    pub fn tool_turn(&mut self, shape: Shape) -> Vec<Batch> {
+        let mut batches = vec![self.start_turn()];
+        batches.push(self.rewind_point());
+        batches.extend(self.tool_call());
+        self.answer(shape, &mut batches);
+        batches
+    }
+
+    fn answer(&mut self, shape: Shape, batches: &mut Vec<Batch>) {
         let turn_id = self.turn_id();
         self.part(&turn_id, "p");
         for _ in 0..shape.deltas {
@@ -124,6 +147,75 @@ impl Session {
         let done = ChatTurnCompleteAction { turn_id, duration: 16, meta: None };
         self.chat_action(StateAction::ChatTurnComplete(done), None);
         self.mirrors();
+        batches.push(self.finish());
+    }
+
+    /// Where the agent can go back to: the end of the running turn.
+    fn rewind_point(&mut self) -> Batch {
+        let turn_id = self.turn_id();
+        let fact = Fact::RewindPoint { point: turn_id.clone(), turn_id };
+        self.chat_fold.apply_fact(&fact);
+        self.fact(Place::Chat, &fact);
+        self.finish()
+    }
+
+    /// A tool call of the running turn from its start to its result, and the agent's note that this step is done.
+    fn tool_call(&mut self) -> Vec<Batch> {
+        let (turn_id, tool_call_id, meta) = (self.turn_id(), format!("call-{}", self.turns), None);
+        let name = "search".to_owned();
+        let start = ChatToolCallStartAction {
+            turn_id: turn_id.clone(),
+            tool_call_id: tool_call_id.clone(),
+            meta: meta.clone(),
+            tool_name: name.clone(),
+            display_name: name,
+            intention: None,
+            contributor: None,
+        };
+        let ready = ChatToolCallReadyAction {
+            turn_id: turn_id.clone(),
+            tool_call_id: tool_call_id.clone(),
+            meta: meta.clone(),
+            contributor: None,
+            intention: None,
+            invocation_message: "Run search".to_owned().into(),
+            tool_input: Some(ToolInput::Inline("what was said".to_owned())),
+            confirmation_title: None,
+            risk_assessment: None,
+            edits: None,
+            editable: None,
+            confirmed: Some(ToolCallConfirmationReason::NotNeeded),
+            options: None,
+        };
+        let result = ToolCallResult {
+            success: true,
+            past_tense_message: "Ran search".to_owned().into(),
+            content: Some(vec![ToolResultContent::Text(ToolResultTextContent { text: text(200) })]),
+            structured_content: None,
+            error: None,
+        };
+        let complete = ChatToolCallCompleteAction {
+            turn_id: turn_id.clone(),
+            tool_call_id,
+            meta,
+            result,
+            requires_result_confirmation: None,
+        };
+        let actions = [
+            StateAction::ChatToolCallStart(start),
+            StateAction::ChatToolCallReady(ready),
+            StateAction::ChatToolCallComplete(complete),
+        ];
+        let mut batches = Vec::new();
+        for action in actions {
+            self.now += 16;
+            self.chat_action(action, None);
+            batches.push(self.finish());
+        }
+        let (key, value) = (format!("position:{}", self.chat), json!({ "turn": turn_id, "step": 1 }));
+        let fact = Fact::Remembered { key, value };
+        self.fold.apply_fact(&fact);
+        self.fact(Place::Session, &fact);
         batches.push(self.finish());
         batches
     }
@@ -214,11 +306,17 @@ impl Session {
         let Some(turn) = ended else { return };
         let key = rows::numbered_key(self.chat_id, turn.n);
         let value = Bytes::from(turn.row.encode(&turn.json));
-        let head = Bytes::copy_from_slice(&turn.n.to_be_bytes());
+        let n = Bytes::copy_from_slice(&turn.n.to_be_bytes());
+        let used = rows::used_key(self.chat_id, b't', &turn.turn_id);
         let chat = rows::channel_key(self.chat_id);
+        if let Some(point) = &turn.point {
+            let value = Bytes::from(serde_json::to_vec(point).unwrap_or_default());
+            self.batch.rows.push(RowOp::Put { table: Table::Point, key: key.clone(), value });
+        }
         self.batch.rows.extend([
             RowOp::Put { table: Table::Turn, key, value },
-            RowOp::PutKeyedBySeq { table: Table::Head, key: chat.clone(), event, value: head },
+            RowOp::Put { table: Table::Used, key: used, value: n.clone() },
+            RowOp::PutKeyedBySeq { table: Table::Head, key: chat.clone(), event, value: n },
             RowOp::Delete { table: Table::Running, key: chat },
         ]);
     }
@@ -274,6 +372,26 @@ fn saved(channel: ChannelId, fold: Vec<u8>) -> Batch {
     let (key, value) = (rows::channel_key(channel), Bytes::from(fold));
     let row = RowOp::PutKeyedByLast { table: Table::Checkpoint, key, channel, value };
     Batch { events: Vec::new(), rows: vec![row] }
+}
+
+/// Removes the checkpoints of a channel that the host would not have kept: all that stand near the one before, but the newest.
+pub fn thin(store: &dyn Store, channel: ChannelId) {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let collect = &mut |key: &[u8], _: &[u8]| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    store.scan_rows(Table::Checkpoint, &rows::channel_key(channel), None, collect).expect("read");
+    keys.pop();
+    let mut kept = 0;
+    keys.retain(|key| {
+        let seq = rows::number_of_key(key).unwrap_or(0);
+        let goes = kept != 0 && seq < kept + CHECKPOINTS_APART;
+        kept = if goes { kept } else { seq };
+        goes
+    });
+    let rows = keys.into_iter().map(|key| RowOp::Delete { table: Table::Checkpoint, key }).collect();
+    store.append(&[Batch { events: Vec::new(), rows }]).expect("the log is appended to");
 }
 
 /// Sessions `numbers` of a log, each with `turns` turns, appended some thousand events at a time. Returns events and

@@ -24,6 +24,7 @@ mod flood;
 mod folds;
 mod host;
 mod list;
+mod long;
 mod replay;
 mod report;
 mod start;
@@ -47,7 +48,7 @@ impl Scale {
 type Measure = fn(Scale, &mut Report);
 
 /// Every measure by its name, in the order of the table of goals.
-const MEASURES: [(&str, Measure); 10] = [
+const MEASURES: [(&str, Measure); 11] = [
     ("appends", appends::measure),
     ("echo", echo::measure),
     ("flood", flood::measure),
@@ -56,6 +57,7 @@ const MEASURES: [(&str, Measure); 10] = [
     ("folds", folds::measure),
     ("start", start::measure),
     ("wake", wake::measure),
+    ("long", long::measure),
     ("list", list::measure),
     ("awake", awake::measure),
 ];

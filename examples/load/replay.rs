@@ -1,7 +1,5 @@
 //! A chat read back through `reconnect` and `/api/events`, beside a scan of the log that sends nothing.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -9,7 +7,7 @@ use scrollback::events::{ChannelId, Kind, ServerSeq, Store};
 use serde_json::json;
 
 use crate::Scale;
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::host::Running;
 use crate::report::{Goal, Report, median};
 use crate::support::author::{self, Shape};
@@ -39,10 +37,12 @@ pub fn measure(scale: Scale, report: &mut Report) {
             let answer = client.ask_bytes("reconnect", &params);
             assert!(answer > bytes, "the replay is not whole: {answer}");
         }));
-        rates[2].push(timed(events, || get(running.address, &format!("/api/events?channel={uri}"), bytes)));
+        let path = format!("/api/events?channel={uri}");
+        rates[2].push(timed(events, || assert!(get(running.address, &path) > bytes, "the answer is not whole")));
         let (bytes, events) = scanned(store.as_ref(), None);
         rates[3].push(timed(events, || assert_ne!(scanned(store.as_ref(), None).1, 0)));
-        rates[4].push(timed(events, || get(running.address, "/api/events", bytes)));
+        rates[4]
+            .push(timed(events, || assert!(get(running.address, "/api/events") > bytes, "the answer is not whole")));
     }
     let [scan, reconnect, one, line, all] = rates.map(|mut rates| median(&mut rates));
     let unit = "events/s";
@@ -73,19 +73,4 @@ fn timed(events: usize, act: impl FnOnce()) -> f64 {
     let before = Instant::now();
     act();
     events as f64 / before.elapsed().as_secs_f64()
-}
-
-/// Reads a whole answer, which has more than `least` bytes.
-fn get(address: SocketAddr, path: &str, least: usize) {
-    let mut stream = TcpStream::connect(address).expect("connected");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("written");
-    let (mut buffer, mut all) = (vec![0; 256 << 10], 0);
-    loop {
-        match stream.read(&mut buffer).expect("read") {
-            0 => break,
-            read => all += read,
-        }
-    }
-    assert!(all > least, "the answer is not whole: {all}");
 }

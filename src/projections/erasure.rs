@@ -33,7 +33,8 @@ pub struct Erasure {
     canvases: Vec<(u64, String)>,
     /// The chats with the sessions that they were ever in: what is said of them there goes too.
     mirrors: Vec<(u64, u64)>,
-    /// What the chats are forks of: it may be gone already, and keep turns for them alone.
+    /// What the chats are forks of, and what that is a fork of, each behind its forks: it may be gone already, and keep turns
+    /// for them alone.
     #[serde(default)]
     sources: Vec<u64>,
     pub events: u64,
@@ -102,14 +103,23 @@ impl Erasure {
     }
 
     fn sources(&self, store: &dyn Store) -> Result<Vec<u64>, FoldFault> {
-        let mut sources = BTreeSet::new();
+        let mut above: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         store.scan_rows(Table::Fork, &[], None, &mut |key, _| {
-            if number_of_key(key).is_some_and(|fork| self.chats.iter().any(|(chat, _)| *chat == fork)) {
-                sources.extend(rows::leading_number(key));
+            if let (Some(source), Some(fork)) = (rows::leading_number(key), number_of_key(key)) {
+                above.entry(fork).or_default().push(source);
             }
             ControlFlow::Continue(())
         })?;
-        Ok(sources.into_iter().collect())
+        let mut sources: Vec<u64> = Vec::new();
+        let mut below: Vec<u64> = self.chats.iter().map(|(chat, _)| *chat).collect();
+        while let Some(fork) = below.pop() {
+            for source in above.get(&fork).into_iter().flatten() {
+                sources.retain(|known| known != source);
+                sources.push(*source);
+                below.push(*source);
+            }
+        }
+        Ok(sources)
     }
 
     fn each_event(&self, store: &dyn Store, visit: &mut dyn FnMut(ServerSeq)) -> Result<(), FoldFault> {
@@ -306,12 +316,12 @@ fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>)
     for table in [Table::Head, Table::Checkpoint, Table::Running] {
         remove(store, table, &prefix, &|_| true)?;
     }
-    remove(store, Table::Fork, &[], &|key| key.ends_with(&prefix) && !key.starts_with(&prefix))?;
     append(store, forget_channel(uri, chat))?;
     keep_for_forks(store, chat, beside)
 }
 
-/// Removes the rows of an erased chat but for the turns that forks have.
+/// Removes the rows of an erased chat but for the turns that forks have. Where these go on in what it is itself a fork of, it
+/// still counts as one.
 fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Result<(), FoldFault> {
     let prefix = channel_key(chat);
     let mut ends = Vec::new();
@@ -320,6 +330,7 @@ fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Res
         ControlFlow::Continue(())
     })?;
     let (mut needed, mut ids) = (BTreeSet::new(), BTreeMap::<String, u64>::new());
+    let mut goes_on = false;
     for end in ends {
         let mut next = end;
         while next != 0 && turns::place(chat, next).0 == chat && needed.insert(next) {
@@ -330,6 +341,7 @@ fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Res
             }
             next = turn.row.prev;
         }
+        goes_on |= next != 0 && turns::place(chat, next).0 != chat;
     }
     for table in [Table::Turn, Table::Point] {
         remove(store, table, &prefix, &|key| !number_of_key(key).is_some_and(|n| needed.contains(&n)))?;
@@ -342,7 +354,11 @@ fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Res
         let value = Bytes::copy_from_slice(&n.to_be_bytes());
         RowOp::Put { table: Table::Used, key, value }
     });
-    append(store, named.collect())
+    append(store, named.collect())?;
+    match goes_on {
+        true => Ok(()),
+        false => remove(store, Table::Fork, &[], &|key| key.ends_with(&prefix)),
+    }
 }
 
 /// What a session's channel says of a chat, without what was said in the chat: the states that it folds to differ in nothing else.

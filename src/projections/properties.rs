@@ -307,9 +307,9 @@ proptest! {
                 });
                 let expected = ordinal.checked_sub(1).and_then(|at| path.get(at as usize)).copied();
                 prop_assert_eq!(found.unwrap(), expected, "from {} to {}", head, ordinal);
-                // A step back by one may set every lower bit again.
+                // A step back by one may set every lower bit again; at each step one more row is looked at.
                 let bits = u64::BITS - (path.len() as u64).leading_zeros();
-                prop_assert!(reads <= bits * (bits + 1) / 2 + 1, "{} reads among {} turns", reads, path.len());
+                prop_assert!(reads <= bits * (bits + 1) + 2, "{} reads among {} turns", reads, path.len());
             }
         }
     }
@@ -330,14 +330,17 @@ proptest! {
     }
 }
 
-/// A tree of turns: the n-th goes on from one of those before it, or from none.
+/// A tree of turns: the n-th goes on from the one before it, or from one on that one's branch, or from none.
 fn branches(parents: &[u16]) -> Vec<TurnRow> {
     let mut rows: Vec<TurnRow> = Vec::new();
     for parent in parents {
         // Mostly the newest, so that branches grow long.
         let newest = rows.len() as u64;
-        let prev = if parent % 4 == 0 { u64::from(*parent / 4) % (newest + 1) } else { newest };
-        let path = path(&rows, prev);
+        let mut path = path(&rows, newest);
+        if parent % 4 == 0 {
+            path.truncate(usize::from(*parent / 4) % (path.len() + 1));
+        }
+        let prev = path.last().copied().unwrap_or(0);
         let ordinal = path.len() as u64 + 1;
         let target = ordinal & (ordinal - 1);
         let jump = target.checked_sub(1).map_or(0, |at| path[at as usize]);

@@ -159,8 +159,11 @@ pub fn branch(
     Ok((turns, next))
 }
 
-/// The n of the turn with this ordinal on the branch that ends at `head`, in a number of reads that grows as the square of
-/// the logarithm of the branch's length.
+/// The n of the turn with this ordinal on the branch that ends at `head`.
+///
+/// Between two rewinds the turns of a chat are numbered one after the other, so where the turn stands is known, and reading
+/// that row tells whether it is so. Where it is not, the jumps lead further back, in a number of reads that grows as the square
+/// of the logarithm of the branch's length.
 ///
 /// # Errors
 /// Those of `read`.
@@ -170,6 +173,7 @@ pub fn at_ordinal(
     mut read: impl FnMut(u64) -> Result<StoredTurn, FoldFault>,
 ) -> Result<Option<u64>, FoldFault> {
     let mut n = head;
+    let mut tried = 0;
     while n != 0 {
         let turn = read(n)?;
         if turn.row.ordinal == ordinal {
@@ -178,10 +182,27 @@ pub fn at_ordinal(
         if turn.row.ordinal < ordinal {
             return Ok(None);
         }
+        let likely = numbered_before(n, turn.row.ordinal - ordinal).filter(|likely| *likely != tried);
+        if let Some(likely) = likely {
+            tried = likely;
+            // A row that is not there any more is no row of this branch: the walk tells.
+            if read(likely).is_ok_and(|turn| turn.row.ordinal == ordinal) {
+                return Ok(Some(likely));
+            }
+        }
         let jumps_to = turn.row.ordinal & (turn.row.ordinal - 1);
         n = if jumps_to >= ordinal { turn.row.jump } else { turn.row.prev };
     }
     Ok(None)
+}
+
+/// The turn that ended in the same chat as `n`, so many before it; `None` where none did.
+///
+/// On the branch of `n` it is the turn so many ordinals before, if its ordinal says so: a turn that is dropped never comes back,
+/// so of the turns up to `n` with one ordinal the newest is on the branch; that is not behind this one, since each turn of a
+/// branch has a greater number than the one before it.
+fn numbered_before(n: u64, turns: u64) -> Option<u64> {
+    (n & N_MASK > turns).then(|| n - turns)
 }
 
 /// The cursor that stands for "the turns of this chat before the one with this ordinal".
@@ -225,4 +246,109 @@ pub fn push_list(text: &mut String, turns: &[StoredTurn]) {
         text.push_str(&String::from_utf8_lossy(&turn.json));
     }
     text.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHAT: ChannelId = ChannelId(7);
+
+    /// The rows of a chat: turns that end, and rewinds.
+    #[derive(Default)]
+    struct Rows {
+        rows: HashMap<u64, TurnRow>,
+        /// The branch as it is now, oldest first.
+        branch: Vec<u64>,
+        /// How many turns ended in the chat.
+        ended: u64,
+        reads: Cell<usize>,
+    }
+
+    impl Rows {
+        /// A fork of what is there: its turns are another chat's.
+        fn fork(mut self) -> Self {
+            let outside = |n: u64| from_outside(CHAT, n);
+            let row = |row: TurnRow| TurnRow { prev: outside(row.prev), jump: outside(row.jump), ..row };
+            self.rows = self.rows.into_iter().map(|(n, stored)| (outside(n), row(stored))).collect();
+            self.branch = self.branch.into_iter().map(outside).collect();
+            Self { ended: 0, ..self }
+        }
+
+        fn end_turn(&mut self) {
+            let ordinal = self.branch.len() as u64 + 1;
+            let at = |ordinal: u64| ordinal.checked_sub(1).map_or(0, |at| self.branch[at as usize]);
+            let row = TurnRow { prev: at(ordinal - 1), jump: at(ordinal & (ordinal - 1)), ordinal, rewindable: true };
+            self.ended += 1;
+            self.rows.insert(self.ended, row);
+            self.branch.push(self.ended);
+        }
+
+        fn read(&self, n: u64) -> Result<StoredTurn, FoldFault> {
+            self.reads.set(self.reads.get() + 1);
+            let missing = || FoldFault::Row { place: n.to_string(), problem: "it is missing".into() };
+            let row = *self.rows.get(&n).ok_or_else(missing)?;
+            Ok(StoredTurn { n, row, json: Vec::new() })
+        }
+
+        fn at(&self, ordinal: u64) -> Option<u64> {
+            at_ordinal(*self.branch.last().unwrap_or(&0), ordinal, |n| self.read(n)).unwrap()
+        }
+
+        fn check(&self) {
+            for (at, n) in self.branch.iter().enumerate() {
+                assert_eq!(self.at(at as u64 + 1), Some(*n));
+            }
+            assert_eq!(self.at(self.branch.len() as u64 + 1), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_is_found_on_its_branch_whatever_was_dropped(
+            steps in proptest::collection::vec((1usize..20, 0usize..20), 1..8),
+            forks_after in 0usize..8,
+        ) {
+            let mut rows = Rows::default();
+            for (at, (turns, dropped)) in steps.into_iter().enumerate() {
+                (0..turns).for_each(|_| rows.end_turn());
+                rows.check();
+                rows.branch.truncate(rows.branch.len().saturating_sub(dropped));
+                if at == forks_after {
+                    rows = rows.fork();
+                }
+                rows.check();
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_far_back_is_found_with_few_reads_also_behind_a_rewind() {
+        let mut rows = Rows::default();
+        (0..10_000).for_each(|_| rows.end_turn());
+        for dropped in [0, 10, 3] {
+            rows.branch.truncate(rows.branch.len() - dropped);
+            (0..dropped).for_each(|_| rows.end_turn());
+            for ordinal in [1, 4_950, 5_001, 9_949] {
+                rows.reads.set(0);
+                assert_eq!(rows.at(ordinal), Some(ordinal));
+                assert!(rows.reads.get() <= 8, "{} reads for turn {ordinal}", rows.reads.get());
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_was_erased_is_not_missed() {
+        let mut rows = Rows::default();
+        (0..20).for_each(|_| rows.end_turn());
+        rows.branch.truncate(10);
+        (0..10).for_each(|_| rows.end_turn());
+        rows.rows.retain(|n, _| !(11..21).contains(n));
+        rows.check();
+    }
 }

@@ -276,6 +276,10 @@ fn chat(store: &dyn Store, channel: ChannelId, uri: &str, session: ChannelId) ->
     let Some(at) = at else { return Err(fault(None, format!("{uri} has a row and no events"))) };
     files.compare(store, channel)?;
     rows.compare(store, uri, channel)?;
+    let mut of_others = at.fold.bases.first().copied().unwrap_or(0);
+    while of_others != 0 {
+        of_others = turns::read(store, channel, of_others)?.row.prev;
+    }
     visuals(store, uri, channel, &at)?;
     let named = catalogue::uri(store, session)?.map(|named| named.to_string());
     if home != named {

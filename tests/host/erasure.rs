@@ -290,7 +290,14 @@ async fn what_is_restored_while_its_end_is_on_its_way_comes_back_with_it() {
         crate::harness::eventually("the end is on its way", || gate.held() > 0).await;
         let restored = {
             let (host, closed) = (Arc::clone(&host.host), closed.to_owned());
-            tokio::spawn(async move { host.restore("root:test", &closed).await })
+            tokio::spawn(async move {
+                loop {
+                    match host.restore("root:test", &closed).await {
+                        Err(refused) if refused.code == "not-gone" => tokio::task::yield_now().await,
+                        restored => return restored,
+                    }
+                }
+            })
         };
         client.drain().await;
         gate.release_all();
@@ -417,6 +424,42 @@ async fn what_a_session_says_of_what_an_erased_chat_waited_for_is_still_read_and
     let after = state(&mut client, S).await;
     assert_eq!((&after["inputNeeded"], &after["chats"][0]), (&before["inputNeeded"], &before["chats"][0]));
     verified(&host);
+}
+
+/// A fork of a fork has turns of both, in whatever order these are erased.
+#[tokio::test]
+async fn a_fork_of_a_fork_is_whole_when_both_that_it_comes_from_are_erased() {
+    const G: &str = "ahp-chat:/g";
+    for order in [[P, F], [F, P]] {
+        let host = TestHost::in_memory();
+        let mut client = told(&host).await;
+        let fork = |of: &str, turn: &str| json!({ "kind": "fork", "chat": of, "turnId": turn });
+        client.ask("createChat", json!({ "channel": S, "chat": F, "source": fork(P, "t1") })).await.unwrap();
+        client.subscribe(F).await;
+        client.run(F, "f1", "/say more").await;
+        client.ask("createChat", json!({ "channel": S, "chat": G, "source": fork(F, "f1") })).await.unwrap();
+        let whole = state(&mut client, G).await;
+        assert_eq!(ids(&whole), ["t1", "f1"]);
+        for chat in order {
+            host.host.erase("root:test", chat).await.unwrap();
+            assert_eq!(state(&mut client, G).await, whole, "without {chat} of {order:?}");
+            verified(&host);
+        }
+        client.run(G, "g1", "/say on").await;
+        assert_eq!(ids(&state(&mut client, G).await), ["t1", "f1", "g1"]);
+        host.host.erase("root:test", G).await.unwrap();
+        verified(&host);
+        use scrollback::events::Table;
+        for table in [Table::Turn, Table::Used, Table::Fork, Table::Point] {
+            let mut rows = 0;
+            let count = &mut |_: &[u8], _: &[u8]| {
+                rows += 1;
+                ControlFlow::Continue(())
+            };
+            host.host.store().scan_rows(table, &[], None, count).unwrap();
+            assert_eq!(rows, 0, "{table:?}");
+        }
+    }
 }
 
 #[tokio::test]
