@@ -17,6 +17,7 @@ pub mod envelope;
 pub mod host;
 pub mod moves;
 pub mod owed;
+pub mod probing;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

@@ -78,6 +78,8 @@ pub enum RootMessage {
     Wake {
         session: ChannelId,
     },
+    /// What an agent can do may have changed.
+    AgentsProbed,
     /// Changes a row beside the log that belongs to nobody any more.
     Row(RowOp),
     /// A batch was lost.
@@ -112,7 +114,10 @@ impl RootActor {
         if begins {
             root.begin();
         }
-        root.bring_up_to_date(sessions);
+        // What a host that only keeps the log in order lacks is no news.
+        if !root.shared.settings.maintenance {
+            root.bring_up_to_date(sessions);
+        }
         root.note_configuration();
         root.handed_over();
         Ok(root)
@@ -400,6 +405,10 @@ impl Handler<RootMessage> for RootActor {
                 self.say(StateAction::RootActiveSessionsChanged(RootActiveSessionsChangedAction {
                     active_sessions: sessions,
                 }));
+            }
+            RootMessage::AgentsProbed => {
+                let sessions = self.fold.state.active_sessions.unwrap_or(0);
+                self.bring_up_to_date(sessions);
             }
             RootMessage::Lost { generation } => self.reload(generation, ctx),
             RootMessage::Record { batch, reply } => self.note(batch, reply),

@@ -10,6 +10,7 @@ use super::clients::Clients;
 use super::host::{HostSettings, Watches};
 use super::moves::Moves;
 use super::owed::OwedResumes;
+use super::probing::Probes;
 use super::registry::Registry;
 use super::root::RootActor;
 use super::router::Hub;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub hub: Arc<Hub>,
     pub writer: LogWriter,
     pub agents: Vec<Arc<dyn Agent>>,
+    /// What was found of them.
+    pub probes: Probes,
     pub clock: Clock,
     pub registry: Registry,
     pub moves: Arc<Moves>,

@@ -5,6 +5,7 @@
 //! `protocol`'s.
 //! Source: the outer contract, endpoints.
 
+mod agents;
 mod answer;
 mod attachments;
 mod events;
@@ -51,6 +52,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/readyz", web::get().to(health::ready))
         .route("/metrics", web::get().to(health::metrics))
         .route("/api/host", web::get().to(health::host))
+        .route("/api/agents", web::get().to(agents::list))
         .route("/api/events", web::get().to(events::events))
         .route("/api/attachments", web::get().to(attachments::download))
         .route("/api/state", web::get().to(state::state))

@@ -25,6 +25,8 @@ pub enum Verb {
         #[command(subcommand)]
         verb: LogVerb,
     },
+    /// Say which agents are configured, and whether each can start here
+    Agents(AgentsArgs),
     /// Print the completions of a shell
     Completion {
         /// The shell
@@ -166,6 +168,16 @@ pub struct ListArgs {
     /// Go on with what happens; needs a running host
     #[arg(long)]
     pub follow: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// What is asked of agents.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// The configuration file that is looked into where no host runs, TOML [env: SCROLLBACK_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub place: Place,
 }

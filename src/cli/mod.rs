@@ -4,6 +4,7 @@
 //! configuration; a failure is one line that names what it is about.
 //! Source: the outer contract, the command.
 
+mod agents;
 mod args;
 mod client;
 mod fault;
@@ -45,6 +46,7 @@ pub fn run() -> ExitCode {
 fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
     match verb {
         Verb::Serve(args) => serve::run(&args, environment),
+        Verb::Agents(args) => agents::run(&args, environment),
         Verb::Log { verb } => log::run(verb, environment),
         Verb::Completion { shell } => {
             let mut script = Vec::new();

@@ -87,6 +87,21 @@ impl Out {
         self.pretty(&text("state"))
     }
 
+    /// What is said of an agent, for people.
+    pub fn agent(&mut self, report: &Value) -> Result<(), CliFault> {
+        let text = |key: &str| report.get(key).and_then(Value::as_str).map(visible).unwrap_or_default();
+        let provider = self.painted(BOLD, &format!("{:<12}", text("provider")));
+        let able = report.get("capabilities").and_then(Value::as_object).into_iter().flatten();
+        let able: Vec<&str> =
+            able.filter(|(_, can)| can.as_bool() == Some(true)).map(|(name, _)| name.as_str()).collect();
+        let (says, rest) = match report.get("starts").and_then(Value::as_bool) {
+            Some(true) => (format!("starts  {}", text("version")), able.join(", ")),
+            _ => ("does not start".to_owned(), text("problem")),
+        };
+        let rest = self.painted(DIM, &rest);
+        self.line(&format!("{provider}  {:<20}  {}  {rest}", text("displayName"), says.trim_end()))
+    }
+
     /// The sums of a log, for people.
     pub fn stats(&mut self, stats: &LogStats) -> Result<(), CliFault> {
         self.fields(&[

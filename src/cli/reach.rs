@@ -36,15 +36,33 @@ impl Reach {
         if let Some(url) = &place.url {
             return Ok(Reach::Host(Client::new(checked(url)?, token(place, environment)?)));
         }
-        let data = match &place.data {
-            Some(data) => data.as_path(),
-            None => Path::new(environment.get("SCROLLBACK_DATA").unwrap_or("./scrollback-data")),
-        };
+        let data = data(place, environment);
         match DataDirectory::open_existing(data) {
             Ok(lock) => Ok(Reach::Directory(Box::new(open(lock, access)?))),
             Err(held @ LogFault::Held { .. }) => Ok(Reach::Host(running_host(data).ok_or(held)?)),
             Err(fault) => Err(fault.into()),
         }
+    }
+}
+
+/// The host at `--url`, or the one that has the data directory open; `None` where nobody has.
+pub fn host_of(place: &Place, environment: &Environment) -> Result<Option<Client>, CliFault> {
+    if place.url.is_some()
+        || matches!(DataDirectory::open_existing(data(place, environment)), Err(LogFault::Held { .. }))
+    {
+        return match Reach::of(place, Access::Read, environment)? {
+            Reach::Host(host) => Ok(Some(host)),
+            Reach::Directory(_) => Ok(None),
+        };
+    }
+    Ok(None)
+}
+
+/// The directory that is meant.
+fn data<'a>(place: &'a Place, environment: &'a Environment) -> &'a Path {
+    match &place.data {
+        Some(data) => data.as_path(),
+        None => Path::new(environment.get("SCROLLBACK_DATA").unwrap_or("./scrollback-data")),
     }
 }
 

@@ -15,12 +15,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::args::ServeArgs;
 use super::fault::CliFault;
 use super::out::Out;
-use super::{logs, settings};
+use super::{agents, logs, settings};
 use crate::access::Gate;
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
 use crate::admin::{self, Admin};
-use crate::agents;
+use crate::agents::built_in;
+use crate::agents::programs::Programs;
 use crate::clock::Clock;
 use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
@@ -54,8 +55,12 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     refuse_unknown_agent(&loaded)?;
     logs::start(&loaded.config, environment);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
+    let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
+    let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
-    let served = actix_web::rt::System::new().block_on(serve(&loaded.config, token, &store, directory.path()));
+    let served = serve(&loaded.config, token, &store, directory.path(), agents, &programs);
+    let served = actix_web::rt::System::new().block_on(served);
+    programs.shut_down();
     // Also where serving failed: what is in the log is closed in order.
     let closed = store.close_clean();
     served?;
@@ -89,12 +94,13 @@ fn refuse_open_address(loaded: &Loaded, has_token: bool) -> Result<(), CliFault>
 /// The agent of sessions that name none has to be there.
 fn refuse_unknown_agent(loaded: &Loaded) -> Result<(), CliFault> {
     let Some(name) = loaded.config.default_agent.as_deref() else { return Ok(()) };
-    let agents = built_in_agents();
-    if agents.iter().any(|agent| agent.provider() == name) {
+    let configured = loaded.agents.iter().map(|agent| agent.name.clone());
+    let there: Vec<String> = std::iter::once(built_in().provider().to_owned()).chain(configured).collect();
+    if there.iter().any(|there| there == name) {
         return Ok(());
     }
     let from = loaded.source_of("default_agent");
-    let there = agents.iter().map(|agent| agent.provider()).collect::<Vec<_>>().join(", ");
+    let there = there.join(", ");
     Err(CliFault::Usage(format!("default_agent: {name} ({from}) is no agent of this host: it has {there}")))
 }
 
@@ -103,13 +109,20 @@ async fn serve(
     token: Option<String>,
     store: &Arc<SledStore>,
     directory: &Path,
+    agents: Vec<Arc<dyn Agent>>,
+    programs: &Programs,
 ) -> Result<(), CliFault> {
     let listener = listen(config.listen)?;
     let bind = listener.local_addr().map_err(|error| CliFault::Failed(format!("{}: {error}", config.listen)))?;
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
     let settings = HostSettings { address_url: settings::address_url(bind), ..settings::host(config) };
-    let host = Host::start(settings, store, built_in_agents(), Clock::system())?;
+    let left_behind = programs.end_left_behind().await;
+    if left_behind > 0 {
+        tracing::warn!(programs = left_behind, "ended programs that an earlier run of this host left behind");
+    }
+    let host = Host::start(settings, store, agents, Clock::system())?;
+    host.probe_agents();
     let interrupted = host.recover().await?;
     if interrupted > 0 {
         tracing::info!(turns = interrupted, "took up or ended turns that were interrupted");
@@ -117,7 +130,10 @@ async fn serve(
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     let latest = Instant::now() + STOPPED;
     if timeout(STOP, host.stop()).await.is_err() {
-        tracing::warn!("the agents did not end in time");
+        tracing::warn!("the chats did not end in time");
+    }
+    if timeout_at(latest, programs.ended()).await.is_err() {
+        tracing::warn!(programs = programs.alive(), "programs of agents did not end in time");
     }
     let server = served?;
     if timeout_at(latest, server.stop(true)).await.is_err() {
@@ -198,10 +214,6 @@ fn server(
     .shutdown_timeout(CLOSE_SECONDS)
     .listen(listener)?;
     Ok(server.run())
-}
-
-fn built_in_agents() -> Vec<Arc<dyn Agent>> {
-    vec![agents::built_in()]
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, CliFault> {

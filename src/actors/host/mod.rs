@@ -41,6 +41,7 @@ use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
 use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::owed::{self, OwedResumes};
+use crate::actors::probing::{AgentReport, Probes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::root::{RootActor, RootMessage};
@@ -199,6 +200,7 @@ impl Host {
             hub,
             writer,
             agents,
+            probes: Probes::default(),
             clock,
             registry: Registry::new(threads),
             moves: Arc::default(),
@@ -301,6 +303,28 @@ impl Host {
 
     pub fn agents(&self) -> &[Arc<dyn Agent>] {
         &self.shared.agents
+    }
+
+    /// Probes every agent, once a start. What is found is what clients are told of the agents from then on.
+    pub fn probe_agents(&self) {
+        for agent in &self.shared.agents {
+            let (shared, provider, probe) = (Arc::clone(&self.shared), agent.provider().to_owned(), agent.probe());
+            actix_rt::spawn(async move {
+                let probe = probe.await;
+                if let Some(problem) = &probe.problem {
+                    tracing::warn!(agent = provider, problem, "an agent does not start here");
+                }
+                shared.probes.note(&provider, probe);
+                if let Some(root) = shared.root.get() {
+                    root.do_send(RootMessage::AgentsProbed);
+                }
+            });
+        }
+    }
+
+    /// Which agents start here and what they can do, once every one was probed: see [`Host::probe_agents`].
+    pub async fn agent_reports(&self) -> Vec<AgentReport> {
+        self.shared.probes.of(&self.shared.agents).await
     }
 
     pub fn clock(&self) -> &Clock {
