@@ -33,12 +33,12 @@ pub enum Malformed {
     /// Not JSON.
     Text(String),
     /// JSON, but no JSON-RPC request; with the JSON of its id, or `null`.
-    Request { id: String, refusal: Refusal },
+    Request { id: String, refusal: Box<Refusal> },
 }
 
 impl Malformed {
     fn new(id: &str, code: &'static str, message: &str) -> Self {
-        Self::Request { id: id.to_owned(), refusal: invalid_request(code, message) }
+        Self::Request { id: id.to_owned(), refusal: Box::new(invalid_request(code, message)) }
     }
 
     /// The answer.

@@ -365,7 +365,8 @@ fn write_down(rows: &[(&Real, Results)]) {
     let mut table = format!("Run on {}, against the stub model.\n\n| agent | {} |\n", date.trim(), heads.join(" | "));
     writeln!(table, "|{}", "---|".repeat(heads.len() + 1)).unwrap();
     for (real, results) in rows {
-        let cells: Vec<String> = results.iter().map(|(_, result)| result.replace('|', "\\|").replace('\n', " ")).collect();
+        let cells: Vec<String> =
+            results.iter().map(|(_, result)| result.replace('|', "\\|").replace('\n', " ")).collect();
         writeln!(table, "| {} | {} |", real.what, cells.join(" | ")).unwrap();
     }
     fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
@@ -386,7 +387,8 @@ async fn real_agents_do_what_the_table_in_the_pages_says() {
     assert!(agents.is_dir(), "run scripts/install-test-agents.sh first");
     let only = variable("SCROLLBACK_TEST_AGENTS_ONLY");
     let mut rows = Vec::new();
-    for real in ALL.iter().filter(|real| only.as_deref().is_none_or(|only| only.split(',').any(|one| one == real.name))) {
+    for real in ALL.iter().filter(|real| only.as_deref().is_none_or(|only| only.split(',').any(|one| one == real.name)))
+    {
         println!("{}", real.what);
         let results = tried(real, &agents).await;
         for (what, result) in &results {

@@ -340,3 +340,83 @@ fn kind(kind: ToolKind) -> &'static str {
         _ => UNNAMED,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What is said of the calls, one word an event.
+    fn words(events: &[AgentEvent]) -> Vec<&'static str> {
+        let word = |event: &AgentEvent| match event {
+            AgentEvent::ToolStarted { .. } => "started",
+            AgentEvent::ToolRunning { .. } => "running",
+            AgentEvent::ToolAsked { .. } => "asked",
+            AgentEvent::ToolAskSettled { approved: true, .. } => "allowed",
+            AgentEvent::ToolAskSettled { approved: false, .. } => "refused",
+            AgentEvent::ToolContent { .. } => "content",
+            AgentEvent::ToolDone { result, .. } if result.success => "done",
+            AgentEvent::ToolDone { .. } => "failed",
+            _ => "other",
+        };
+        events.iter().map(word).collect()
+    }
+
+    fn update(calls: &mut Calls, update: Value) -> Vec<&'static str> {
+        words(&calls.updated(serde_json::from_value(update).unwrap()))
+    }
+
+    fn ask(calls: &mut Calls) -> Vec<AgentEvent> {
+        let request = json!({ "sessionId": "s", "toolCall": { "toolCallId": "c", "title": "Writing", "kind": "edit",
+            "content": [{ "type": "diff", "path": "/f", "oldText": "", "newText": "hi" }] }, "options": [
+            { "optionId": "proceed_always", "name": "Allow all", "kind": "allow_always" },
+            { "optionId": "cancel", "name": "Reject", "kind": "reject_once" }] });
+        let asked = calls.asked(RawJsonRpcId::Number(0), serde_json::from_value(request).unwrap());
+        asked.unwrap_or_else(|_| panic!("it may not be asked about"))
+    }
+
+    const APPROVE: ToolDecision = ToolDecision::Approve { option: None, edited_input: None };
+    const DENY: ToolDecision = ToolDecision::Deny { option: None, reason: None };
+
+    #[test]
+    fn a_call_that_is_asked_about_first_is_begun_by_that_and_shows_what_is_to_be_judged() {
+        let mut calls = Calls::new("t".into());
+        let asked = ask(&mut calls);
+        assert_eq!(words(&asked), ["started", "asked"]);
+        let AgentEvent::ToolAsked { ask, .. } = &asked[1] else { panic!() };
+        assert_eq!(ask.input.as_deref(), Some("/f\n@@ -1,0 +1,1 @@\n+hi\n"));
+        let (_, option, shown) = calls.decided("c", &APPROVE).unwrap();
+        assert_eq!((option.as_deref(), words(&shown)), (Some("proceed_always"), vec!["content"]));
+        // It is decided once, and may be announced after that.
+        assert!(calls.decided("c", &APPROVE).is_none());
+        let call = json!({ "toolCallId": "c", "title": "Writing", "status": "in_progress" });
+        assert_eq!(words(&calls.announced(serde_json::from_value(call).unwrap())), [] as [&str; 0]);
+        assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "completed" })), ["done"]);
+        assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "failed" })), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn nothing_more_is_shown_of_a_call_that_was_refused() {
+        let mut calls = Calls::new("t".into());
+        ask(&mut calls);
+        let (_, option, shown) = calls.decided("c", &DENY).unwrap();
+        assert_eq!((option.as_deref(), shown.len()), (Some("cancel"), 0));
+        assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "failed" })), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_question_that_the_agent_settles_by_itself_is_settled_for_people_too() {
+        let mut calls = Calls::new("t".into());
+        ask(&mut calls);
+        assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "completed" })), ["allowed", "done"]);
+        assert!(calls.decided("c", &DENY).is_none());
+        assert!(calls.unanswered().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_nothing_announced_and_that_is_over_at_once_runs_before_it_ends() {
+        let mut calls = Calls::new("t".into());
+        let whole = json!({ "toolCallId": "c", "status": "completed", "rawOutput": "fine" });
+        assert_eq!(update(&mut calls, whole), ["started", "running", "done"]);
+    }
+}

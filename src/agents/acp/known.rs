@@ -148,6 +148,16 @@ impl Settings {
         Self(settings)
     }
 
+    /// Those of another session, of whose values nothing is known in this one.
+    pub(super) fn in_another(mut self) -> Self {
+        self.0.iter_mut().for_each(|setting| setting.value = Value::Null);
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes options that the agent says anew; the others stay.
     pub(super) fn take_options(&mut self, options: Vec<SessionConfigOption>) {
         for setting in options.into_iter().filter_map(Setting::of_option) {

@@ -17,6 +17,7 @@ mod process;
 mod turn;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
@@ -112,6 +113,10 @@ impl Agent for AcpAgent {
 
     fn probe(&self) -> BoxFuture<'static, Probe> {
         Box::pin(probe::run(Arc::clone(&self.0)))
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        self.0.surroundings.limits.idle_timeout
     }
 
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {

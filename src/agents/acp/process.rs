@@ -1,7 +1,8 @@
 //! The process behind a chat: what lasts while its program comes and goes.
 //!
-//! A program that ended while nothing was asked of it, or that was ended because it did not stop a turn, is started again by
-//! the next message, on its own conversation. Any other end is told to the chat, which lets go of the process.
+//! The end of the program is the end of the process, and the chat's next message starts another. But where the next message
+//! is here already, as when the program had to be ended because it did not stop the turn before, the program is started
+//! again here, on its own conversation.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -46,21 +47,20 @@ impl AgentProcess for AcpProcess {
 }
 
 async fn run(mut chat: Chat, mut inputs: UnboundedReceiver<AgentInput>, events: AgentSink) {
-    loop {
+    let problem = loop {
         match live::run(&mut chat, &mut inputs, &events).await {
             Over::Closed => return,
-            Over::Down => {}
-            Over::Gone(problem) => {
-                chat.out.push_back(AgentEvent::Gone { problem });
-                for event in chat.out.drain(..) {
-                    if events.send(event).await.is_err() {
-                        return;
-                    }
+            Over::Gone(problem) => break problem,
+            Over::Down(problem) => {
+                if !chat.is_asked(&mut inputs) {
+                    break problem;
                 }
-                return;
             }
         }
-        if !chat.rest(&mut inputs, &events).await {
+    };
+    chat.out.push_back(AgentEvent::Gone { problem });
+    for event in chat.out.drain(..) {
+        if events.send(event).await.is_err() {
             return;
         }
     }
@@ -95,8 +95,9 @@ pub(super) struct Chat {
     /// Why the conversation begins anew, and that nobody has been told yet.
     goes_back: Option<&'static str>,
     known_as: Option<String>,
-    /// What was said since the process started.
-    since: Vec<Exchange>,
+    /// What was said since the process started: as much of its end as a transcript may hold, and how many turns were before.
+    since: VecDeque<Exchange>,
+    forgotten: usize,
 }
 
 impl Chat {
@@ -118,7 +119,8 @@ impl Chat {
             ends_at: start.back_to.map(|back| back.turn_id),
             goes_back,
             known_as: start.resume,
-            since: Vec::new(),
+            since: VecDeque::new(),
+            forgotten: 0,
         }
     }
 
@@ -149,7 +151,16 @@ impl Chat {
     }
 
     pub(super) fn remember(&mut self, exchange: Exchange) {
-        self.since.push(exchange);
+        self.since.push_back(exchange);
+        let size = |exchange: &Exchange| exchange.message.len() + exchange.answer.len();
+        let mut held: usize = self.since.iter().map(size).sum();
+        while let Some(oldest) = self.since.front().map(size)
+            && held - oldest > self.setup.surroundings.limits.max_transcript
+        {
+            held -= oldest;
+            self.since.pop_front();
+            self.forgotten += 1;
+        }
     }
 
     /// The agent has the conversation under this id: it is what the chat goes on with from now on.
@@ -182,7 +193,10 @@ impl Chat {
 
     /// The conversation before a turn as text; `None` for an empty one.
     pub(super) fn transcript(&self, turn_id: &str) -> Option<Transcript> {
-        Transcript::of(&self.exchanges(turn_id), self.setup.surroundings.limits.max_transcript)
+        let mut transcript = Transcript::of(&self.exchanges(turn_id), self.setup.surroundings.limits.max_transcript)?;
+        // What is no longer held would not have fitted.
+        transcript.left_out += self.forgotten;
+        Some(transcript)
     }
 
     fn exchanges(&self, before: &str) -> Vec<Exchange> {
@@ -197,27 +211,16 @@ impl Chat {
         all
     }
 
-    /// Waits for a message while no program runs; false when the process is to end.
-    async fn rest(&mut self, inputs: &mut UnboundedReceiver<AgentInput>, events: &AgentSink) -> bool {
-        while self.waiting.is_empty() {
-            let input = tokio::select! {
-                biased;
-                input = inputs.recv() => input,
-                () = events.closed() => return false,
-                Ok(room) = events.reserve(), if !self.out.is_empty() => {
-                    if let Some(event) = self.out.pop_front() {
-                        room.send(event);
-                    }
-                    continue;
-                }
-            };
+    /// Whether a message waits, or has come meanwhile.
+    fn is_asked(&mut self, inputs: &mut UnboundedReceiver<AgentInput>) -> bool {
+        while let Ok(input) = inputs.try_recv() {
             match input {
-                None | Some(AgentInput::Close) => return false,
-                Some(AgentInput::Prompt(prompt)) => self.take(prompt),
-                Some(AgentInput::Configured { config }) => self.config = config,
-                Some(_) => {}
+                AgentInput::Prompt(prompt) => self.take(prompt),
+                AgentInput::Cancel { turn_id } => drop(self.cancel_waiting(&turn_id)),
+                AgentInput::Configured { config } => self.config = config,
+                _ => {}
             }
         }
-        true
+        !self.waiting.is_empty()
     }
 }

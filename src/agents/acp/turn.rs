@@ -17,6 +17,8 @@ const CONTEXT: &str = "scrollback.context";
 const COST: &str = "scrollback.cost";
 /// The name of the call that shows the agent's plan.
 const PLAN: &str = "plan";
+/// How much of an answer is kept for a transcript, in bytes: its end.
+const KEPT: usize = 1 << 20;
 
 /// A turn that the agent was prompted with.
 pub(super) struct Turn {
@@ -105,12 +107,20 @@ impl Turn {
             let other = self.speaking.is_some() && chunk.message_id.is_some() && self.speaking != chunk.message_id;
             let text = if other { format!("\n\n{text}") } else { text };
             self.speaking.clone_from(&chunk.message_id);
-            self.said.push_str(&text);
+            self.keep(&text);
             events.push(AgentEvent::Text { turn_id: self.id(), text });
         }
         let usage = chunk.meta.as_ref().and_then(|meta| meta.get("usage"));
         events.extend(usage.and_then(|usage| self.tokens(usage)));
         events
+    }
+
+    fn keep(&mut self, text: &str) {
+        self.said.push_str(text);
+        if self.said.len() > 2 * KEPT {
+            let cut = self.said.ceil_char_boundary(self.said.len() - KEPT);
+            self.said.drain(..cut);
+        }
     }
 
     fn call(&mut self, call: ToolCall) -> Vec<AgentEvent> {
@@ -133,7 +143,7 @@ impl Turn {
 
     /// AHP has no part for a plan: it is a call whose content is the plan as it is now.
     fn planned(&mut self, plan: &Plan) -> Vec<AgentEvent> {
-        let (turn_id, tool_call_id) = (self.id(), format!("{PLAN}:{}", self.prompt.turn_id));
+        let (turn_id, tool_call_id) = (self.id(), self.plan_call());
         let mut events = Vec::new();
         if self.plan.is_none() {
             self.interrupted();
@@ -158,6 +168,11 @@ impl Turn {
         events.push(AgentEvent::ToolContent { turn_id, tool_call_id, content: vec![content::text(list.clone())] });
         self.plan = Some(ShownPlan { list, summary });
         events
+    }
+
+    /// A turn that is taken up has another one.
+    fn plan_call(&self) -> String {
+        format!("{PLAN}:{}:{}", self.prompt.turn_id, self.prompt.attempt)
     }
 
     fn context(&mut self, update: &UsageUpdate) -> Vec<AgentEvent> {
@@ -216,7 +231,7 @@ impl Turn {
                 structured_content: None,
                 error: None,
             };
-            let (turn_id, tool_call_id) = (self.id(), format!("{PLAN}:{}", self.prompt.turn_id));
+            let (turn_id, tool_call_id) = (self.id(), self.plan_call());
             events.push(AgentEvent::ToolDone { turn_id, tool_call_id, result });
         }
         events
