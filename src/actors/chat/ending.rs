@@ -14,6 +14,7 @@ use super::waiting::{self, Following};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
+use crate::projections::workers::work_id;
 
 /// How long the running turn took until `at`, by the host's clock: whole milliseconds, never negative.
 pub fn duration(chat: &ChatFold, at: Millis) -> i64 {
@@ -58,7 +59,7 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
 /// `naturally`: it completed. Decided on the state before the end is applied.
 pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
     let end = match naturally {
-        true if cell.fold.resumed => End::ResumedComplete,
+        true if cell.fold.attempts.resumed => End::ResumedComplete,
         true => End::Complete,
         false => End::Other,
     };
@@ -66,6 +67,25 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
     let (after, effects) = waiting::follow(core, cell, Input::Ended(end), None, at).unwrap_or_default();
     entries.extend(after);
     (entries, effects)
+}
+
+/// What goes when the chat goes: its turn, with all that follows, and what went on in the background.
+pub fn with_the_chat(core: &SessionCore, cell: &ChatCell, at: Millis) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    if let Some(action) = cancelled(&cell.fold, at) {
+        entries.push(Entry::Host(action));
+        entries.extend(after(core, cell, false, at).0);
+    }
+    entries.extend(background_over(&cell.fold));
+    entries
+}
+
+/// Takes what goes on in the background off its list.
+fn background_over(chat: &ChatFold) -> impl Iterator<Item = Entry> {
+    let works = chat.state.background_work.iter().flatten();
+    let ids = works.filter_map(work_id).map(str::to_owned);
+    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+    ids.map(move |id| Entry::Host(removed(id)))
 }
 
 /// Clears what the chat says that it is doing.
@@ -100,16 +120,10 @@ impl ChatActor {
 
     /// What is listed as going on in the background ended with the process that did it.
     pub(super) fn end_background_work(&mut self, ctx: &mut Context<Self>) {
-        let ids: Vec<String> = {
-            let cell = self.cell.borrow();
-            let works = cell.fold.state.background_work.iter().flatten();
-            works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned())).collect()
-        };
-        if ids.is_empty() {
+        let entries: Vec<Entry> = background_over(&self.cell.borrow().fold).collect();
+        if entries.is_empty() {
             return;
         }
-        let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
-        let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
         let by = self.by_host();
         self.record(by, entries, Vec::new(), ctx);
     }

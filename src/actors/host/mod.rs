@@ -142,21 +142,17 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
 const RECOVERY_WAIT: Duration = Duration::from_secs(30);
 
-/// A chat in which a turn runs, as its row has it.
+/// A chat in which a turn runs, or background work.
 struct Running {
     chat: ChannelId,
     uri: Channel,
-    /// How often the turn was taken up.
-    attempts: Vec<u8>,
+    /// Its newest event.
+    newest: Option<ServerSeq>,
 }
 
 /// A running host.
 pub struct Host {
     shared: Arc<Shared>,
-}
-
-fn unavailable(fault: impl std::fmt::Display) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())
 }
 
 fn not_found(uri: &str) -> Refusal {
@@ -211,6 +207,7 @@ impl Host {
             links,
             began_after,
             root: OnceLock::new(),
+            keeping: tokio::sync::Mutex::new(()),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             processes: AtomicU64::new(0),
@@ -234,12 +231,12 @@ impl Host {
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;
         let mut awaited = Vec::with_capacity(running.len());
-        for Running { chat, uri, attempts } in &running {
+        for Running { chat, uri, newest } in &running {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
                     self.shared.registry.send(found.session, message);
-                    awaited.push((*chat, attempts.clone()));
+                    awaited.push((*chat, *newest));
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -249,26 +246,30 @@ impl Host {
         while started.elapsed() < RECOVERY_WAIT {
             // Where it fails, the running turns are still in the store, and it is tried again.
             let _ = self.shared.writer.barrier().await;
+            // What is decided of a chat is the first that is recorded in it. What runs in it by then may be the next turn.
             let running = self.running()?;
-            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.attempts))) {
+            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.newest))) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // It is decided at once, in more than one batch where background work ends too.
+        let _ = self.shared.writer.barrier().await;
         Ok(running.len())
     }
 
     fn running(&self) -> Result<Vec<Running>, LogFault> {
         let store = self.shared.store.as_ref();
         let mut ids = Vec::new();
-        store.scan_rows(Table::Running, &[], None, &mut |key, attempts| {
-            ids.extend(number_of_key(key).map(|id| (ChannelId(id), attempts.to_vec())));
+        store.scan_rows(Table::Running, &[], None, &mut |key, _| {
+            ids.extend(number_of_key(key).map(ChannelId));
             ControlFlow::Continue(())
         })?;
         let mut running = Vec::new();
-        for (chat, attempts) in ids {
+        for chat in ids {
+            let newest = store.last_of(chat, ServerSeq::MAX)?;
             match catalogue::uri(store, chat) {
-                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, attempts })),
+                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, newest })),
                 Err(FoldFault::Log(fault)) => return Err(fault),
                 Err(other) => tracing::error!(fault = %other, "a channel's row cannot be read"),
             }
@@ -415,7 +416,7 @@ impl Host {
                 };
             }
             Ok(None) => not_found(channel),
-            Err(fault) => unavailable(fault),
+            Err(fault) => Refusal::log_unavailable(fault),
         };
         caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
     }
@@ -444,7 +445,7 @@ impl Host {
                 self.to_session(&found, SessionMessage::DisposeSession { caller: caller.clone(), reply });
             }
             Ok(_) => reply(Err(no_session(session))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -457,7 +458,7 @@ impl Host {
                 self.to_session(&found, message);
             }
             Ok(_) => reply(Err(no_session(&command.session))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -474,7 +475,7 @@ impl Host {
                 let text = format!("there is no chat {source}");
                 return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
             }
-            Err(fault) => return reply(Err(unavailable(fault))),
+            Err(fault) => return reply(Err(Refusal::log_unavailable(fault))),
         };
         let source = Some(Source::ForkAt { chat: source.to_owned(), moment });
         let command = CreateChat { session: session.to_string(), chat, source, ..CreateChat::default() };
@@ -531,7 +532,7 @@ impl Host {
                 self.to_session(&found, SessionMessage::Look { chat: found.channel.clone(), then });
             }
             Ok(_) => then(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
-            Err(fault) => then(Err(unavailable(fault))),
+            Err(fault) => then(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -542,7 +543,7 @@ impl Host {
                 self.to_session(&found, message);
             }
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -634,7 +635,7 @@ fn way_of(shared: &Shared, chat: &str, destination: Destination) -> Result<(Reso
     let find = |uri: &str, kind: ChannelKind| match shared.registry.resolve(uri) {
         Ok(Some(found)) if found.kind == kind => Ok(found),
         Ok(_) => Err(not_found(uri)),
-        Err(fault) => Err(unavailable(fault)),
+        Err(fault) => Err(Refusal::log_unavailable(fault)),
     };
     let found = find(chat, ChannelKind::Chat)?;
     let to = match destination {
