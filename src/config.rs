@@ -172,6 +172,9 @@ pub struct Config {
     /// Bytes of one message of an agent's program.
     #[serde(with = "kinds::size")]
     pub max_agent_message: usize,
+    /// Bytes of a conversation that goes to an agent as text.
+    #[serde(with = "kinds::size")]
+    pub max_agent_transcript: usize,
     /// How long a connection to an endpoint may take to stand.
     #[serde(with = "kinds::span")]
     pub endpoint_connect_timeout: Duration,
@@ -327,6 +330,7 @@ impl Config {
             agent_terminate_after: Duration::from_secs(3),
             agent_kill_after: Duration::from_secs(2),
             max_agent_message: 32 * MIB,
+            max_agent_transcript: 256 * KIB,
             endpoint_connect_timeout: Duration::from_secs(10),
             endpoint_idle_timeout: Duration::from_secs(5 * 60),
             endpoint_probe_timeout: Duration::from_secs(5),

@@ -9,6 +9,7 @@ pub mod demo;
 mod found;
 pub mod openai;
 pub mod programs;
+mod transcript;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct AgentLimits {
     pub idle_timeout: Duration,
     /// How long one message of a program may be, in bytes.
     pub max_message: usize,
+    /// How much of a conversation goes to an agent as text where it cannot go on with its own, in bytes.
+    pub max_transcript: usize,
     pub endpoint: EndpointLimits,
 }
 
@@ -85,6 +88,7 @@ impl Default for AgentLimits {
             cancel_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30 * 60),
             max_message: 32 << 20,
+            max_transcript: 256 << 10,
             endpoint: EndpointLimits::default(),
         }
     }

@@ -2,35 +2,56 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
+use tokio::sync::watch;
 
 /// How many bytes are kept.
 const KEPT: usize = 2_048;
 /// How much is read at once.
 const READ: usize = 16 << 10;
 
+/// How long the last words of a program that has ended are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// The end of what a program wrote to stderr. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+#[derive(Clone)]
+pub struct Tail {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    /// Its sender is gone when nothing more comes.
+    open: watch::Receiver<()>,
+}
 
 impl Tail {
     /// Reads all of it from now on. Call it on the threads of the programs.
     pub(super) fn drain(mut stderr: ChildStderr) -> Self {
-        let tail = Self::default();
+        let (writes, tail) = Self::new();
         let kept = tail.clone();
         tokio::spawn(async move {
             let mut buffer = vec![0; READ];
             while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
                 kept.keep(buffer.get(..read).unwrap_or_default());
             }
+            drop(writes);
         });
         tail
     }
 
+    fn new() -> (watch::Sender<()>, Self) {
+        let (writes, open) = watch::channel(());
+        (writes, Self { kept: Arc::default(), open })
+    }
+
+    /// Waits, for a moment at most, until all that a program which has ended wrote is here.
+    pub async fn last_words(&mut self) {
+        let closed = async { while self.open.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, closed).await;
+    }
+
     fn keep(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let new = bytes.get(bytes.len().saturating_sub(KEPT)..).unwrap_or_default();
         let over = (kept.len() + new.len()).saturating_sub(KEPT).min(kept.len());
         kept.drain(..over);
@@ -39,7 +60,7 @@ impl Tail {
 
     /// The last lines, as text, without the codes of terminals; empty where nothing was written.
     pub fn text(&self) -> String {
-        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let bytes: Vec<u8> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let mut shown = String::with_capacity(text.len());
         let mut letters = text.chars().peekable();
@@ -72,11 +93,11 @@ mod tests {
 
     #[test]
     fn the_end_is_kept_and_shown_without_what_moves_a_terminal() {
-        let tail = Tail::default();
+        let tail = Tail::new().1;
         tail.keep(&vec![b'x'; 100_000]);
         tail.keep("\n\u{1b}[31mno key\u{1b}[0m: log in first\r\n".as_bytes());
         assert!(tail.text().ends_with("x\nno key: log in first"));
         assert!(tail.text().len() <= KEPT);
-        assert_eq!(Tail::default().explain("it is gone"), "it is gone");
+        assert_eq!(Tail::new().1.explain("it is gone"), "it is gone");
     }
 }
