@@ -220,14 +220,9 @@ impl Talk {
             let action = &envelope["action"];
             let waits = action["type"] == json!("chat/toolCallReady") && action.get("confirmed").is_none();
             if waits && let Some(approved) = approve {
-                let wanted = if approved { "approve" } else { "deny" };
-                let options = action["options"].as_array().cloned().unwrap_or_default();
-                let option = options.iter().find(|option| option["kind"] == json!(wanted));
+                // Without an option the host takes the one that holds once: the next call asks again.
                 let mut answer = json!({ "type": "chat/toolCallConfirmed", "turnId": turn,
                     "toolCallId": action["toolCallId"], "approved": approved });
-                if let Some(option) = option {
-                    answer["selectedOptionId"] = option["id"].clone();
-                }
                 match approved {
                     true => answer["confirmed"] = json!("user-action"),
                     false => answer["reason"] = json!("denied"),
