@@ -9,6 +9,7 @@ pub mod demo;
 mod found;
 pub mod openai;
 pub mod programs;
+mod transcript;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub struct AgentLimits {
     pub cancel_timeout: Duration,
     /// How long one message of a program may be, in bytes.
     pub max_message: usize,
+    /// How much of a conversation an agent is given as text when it cannot go on with its own, in bytes.
+    pub max_transcript: usize,
 }
 
 impl Default for AgentLimits {
@@ -57,6 +60,7 @@ impl Default for AgentLimits {
             max_start: Duration::from_secs(120),
             cancel_timeout: Duration::from_secs(10),
             max_message: 32 << 20,
+            max_transcript: 256 << 10,
         }
     }
 }
