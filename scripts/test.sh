@@ -32,5 +32,13 @@ if [ $# -eq 0 ]; then
     cargo test --locked --doc
 fi
 
+# The programs that stand in for agents in tests.
+say "fake agents"
+cargo build --locked --example fake_acp --example fake_claude
+
+if [ "${SCROLLBACK_TEST_AGENTS:-}" != 1 ]; then
+    say "skipped: 6 real agents, since SCROLLBACK_TEST_AGENTS is not 1 (scripts/install-test-agents.sh installs them)"
+fi
+
 say "library, binary and integration tests"
 cargo nextest run --locked --profile ci --lib --bins --tests "$@"

@@ -151,6 +151,27 @@ pub struct Config {
     /// Processes that a turn is handed to, one after the other, when it is interrupted again and again.
     #[serde(with = "kinds::count")]
     pub max_turn_processes: usize,
+    /// A start of an agent's program that takes longer is told in the chat.
+    #[serde(with = "kinds::span")]
+    pub agent_slow_start: Duration,
+    /// How long the start of an agent's program may take.
+    #[serde(with = "kinds::span")]
+    pub agent_start_timeout: Duration,
+    /// How long an agent may take to end a turn that was stopped; then its program is ended.
+    #[serde(with = "kinds::span")]
+    pub agent_cancel_timeout: Duration,
+    /// How long an agent's program that nobody uses is kept up.
+    #[serde(with = "kinds::span")]
+    pub agent_idle_timeout: Duration,
+    /// How long an agent's program has from the end of its input to SIGTERM.
+    #[serde(with = "kinds::span")]
+    pub agent_terminate_after: Duration,
+    /// How long it has from SIGTERM to SIGKILL.
+    #[serde(with = "kinds::span")]
+    pub agent_kill_after: Duration,
+    /// Bytes of one message of an agent's program.
+    #[serde(with = "kinds::size")]
+    pub max_agent_message: usize,
     /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
     #[serde(with = "kinds::spans")]
     pub overload_retries: Vec<Duration>,
@@ -287,6 +308,13 @@ impl Config {
             max_worker_depth: 5,
             max_workers_in_turn: 100,
             max_turn_processes: 2,
+            agent_slow_start: Duration::from_secs(30),
+            agent_start_timeout: Duration::from_secs(120),
+            agent_cancel_timeout: Duration::from_secs(10),
+            agent_idle_timeout: Duration::from_secs(30 * 60),
+            agent_terminate_after: Duration::from_secs(3),
+            agent_kill_after: Duration::from_secs(2),
+            max_agent_message: 32 * MIB,
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,
             resume_words: RESUME_WORDS.into(),

@@ -56,7 +56,7 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
         ("max_unsent = \"lots\"", ["max_unsent", "8MiB"]),
         ("delta_window = \"1001ms\"", ["delta_window", "at most 1s"]),
         ("closed_chats = \"never\"", ["closed_chats", "hidden"]),
-        ("[agents.codex]\npreset = \"codex\"", ["agents.codex", "not served"]),
+        ("[agents.codex]\npreset = \"code\"", ["agents.codex.preset", "codex, gemini"]),
         ("default_agent = \"claude\"", ["default_agent: claude", "demo"]),
         ("allowed_directories = [\"/srv\"]", ["allowed_directories: default_directory", "set both keys"]),
         ("a = \n", ["line 1", ""]),

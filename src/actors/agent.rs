@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::{JsonObject, StringOrMarkdown};
@@ -87,6 +88,11 @@ pub trait Agent: Send + Sync + 'static {
     /// methods say from then on.
     fn probe(&self) -> BoxFuture<'static, Probe> {
         Box::pin(std::future::ready(Probe::default()))
+    }
+
+    /// How long a process that nobody uses is kept up, where that is longer than a chat that nobody uses is kept awake.
+    fn idle_timeout(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Starts a process for one chat. Runs on the chat's thread, inside an actix `LocalSet`, and must not block; a start

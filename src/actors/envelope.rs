@@ -10,7 +10,10 @@ const FRAME_HEAD: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 const TURNS_LOADED: &[u8] = br#"{"type":"chat/turnsLoaded""#;
 
 /// How the actions end that clients of 0.9 do not know.
-const OF_CANVASES: [&[u8]; 2] = [br#""type":"chat/canvasesChanged"}"#, br#""type":"canvas/stateChanged"}"#];
+const OF_CANVASES: [(&[u8], &[u8]); 2] = [
+    (br#"{"type":"chat/canvasesChanged""#, br#""type":"chat/canvasesChanged"}"#),
+    (br#"{"type":"canvas/stateChanged""#, br#""type":"canvas/stateChanged"}"#),
+];
 
 /// `chat/truncated` without a turn, as the host writes it: all turns went.
 pub const CLEARED: &[u8] = br#"{"type":"chat/truncated"}"#;
@@ -67,9 +70,10 @@ pub fn is_page(action: &[u8]) -> bool {
     action.starts_with(TURNS_LOADED)
 }
 
-/// Whether a stored action tells of a canvas. The host alone makes them, with their type as the last member.
+/// Whether a stored action tells of a canvas. The host alone makes them, with their type as the first member; earlier ones
+/// have it as the last.
 pub fn is_of_canvases(action: &[u8]) -> bool {
-    OF_CANVASES.iter().any(|end| action.ends_with(end))
+    OF_CANVASES.iter().any(|(begin, end)| action.starts_with(begin) || action.ends_with(end))
 }
 
 /// The frame of an action that was refused: as it was sent, with the current number and the reason, for its sender alone.
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_of_canvases_are_known_by_their_end() {
+    fn actions_of_canvases_are_known_by_their_type() {
         use ahp_types::actions::{CanvasStateChangedAction, ChatCanvasesChangedAction, StateAction};
         use ahp_types::state::{CanvasReference, CanvasState};
 

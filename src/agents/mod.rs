@@ -47,6 +47,8 @@ pub struct AgentLimits {
     pub max_start: Duration,
     /// How long a turn that was stopped may take to end before its program is ended.
     pub cancel_timeout: Duration,
+    /// How long a program that nobody uses is kept up.
+    pub idle_timeout: Duration,
     /// How long one message of a program may be, in bytes.
     pub max_message: usize,
     /// How much of a conversation an agent is given as text when it cannot go on with its own, in bytes.
@@ -59,6 +61,7 @@ impl Default for AgentLimits {
             slow_start: Duration::from_secs(30),
             max_start: Duration::from_secs(120),
             cancel_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(30 * 60),
             max_message: 32 << 20,
             max_transcript: 256 << 10,
         }

@@ -12,8 +12,8 @@ use super::reach::host_of;
 use super::settings;
 use crate::actors::agent::Agent;
 use crate::actors::probing;
-use crate::agents::programs::{EndingSteps, Programs};
-use crate::agents::{self, AgentLimits, Surroundings};
+use crate::agents::programs::Programs;
+use crate::agents::{self, Surroundings};
 use crate::config::{self, Environment, Loaded};
 use crate::resources::Roots;
 
@@ -37,7 +37,7 @@ pub fn run(args: &AgentsArgs, environment: &Environment) -> Result<(), CliFault>
 fn probed(args: &AgentsArgs, environment: &Environment) -> Result<Vec<Value>, CliFault> {
     let file = args.config.as_deref().or_else(|| environment.get("SCROLLBACK_CONFIG").map(Path::new));
     let loaded = config::load(file, environment, &[])?;
-    let programs = programs(environment, None)?;
+    let programs = programs(&loaded, environment, None)?;
     let agents = all(&loaded, environment, &programs, None);
     actix_web::rt::System::new().block_on(async {
         let reports = probing::reports(&agents).await;
@@ -48,8 +48,8 @@ fn probed(args: &AgentsArgs, environment: &Environment) -> Result<Vec<Value>, Cl
 }
 
 /// What runs for the agents of the host of `data`.
-pub fn programs(environment: &Environment, data: Option<&Path>) -> Result<Programs, CliFault> {
-    let programs = Programs::new(environment, data, EndingSteps::default());
+pub fn programs(loaded: &Loaded, environment: &Environment, data: Option<&Path>) -> Result<Programs, CliFault> {
+    let programs = Programs::new(environment, data, settings::ending_steps(&loaded.config));
     programs.map_err(|error| CliFault::Failed(format!("agents: no threads for them: {error}")))
 }
 
@@ -65,7 +65,7 @@ pub fn all(
         programs: programs.clone(),
         roots: Arc::new(Roots::new(&host.allowed_directories, data)),
         data_directory: data.map(Path::to_owned),
-        limits: AgentLimits::default(),
+        limits: settings::agents(&loaded.config),
     };
     let mut all = vec![agents::built_in()];
     all.extend(agents::configured(&loaded.agents, environment, &surroundings));

@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     refuse_unknown_agent(&loaded)?;
     logs::start(&loaded.config, environment);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
-    let programs = agents::programs(environment, Some(directory.path()))?;
+    let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
     let served = serve(&loaded.config, token, &store, directory.path(), agents, &programs);

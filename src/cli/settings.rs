@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
+use crate::agents::AgentLimits;
+use crate::agents::programs::EndingSteps;
 use crate::config::{Config, DurabilityWord, Kept};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
@@ -55,6 +57,22 @@ pub fn host(config: &Config) -> HostSettings {
         max_inline_text: config.max_inline_text,
         max_chat_excerpt: config.max_chat_excerpt,
     }
+}
+
+/// The times and sizes of what is said with agents.
+pub fn agents(config: &Config) -> AgentLimits {
+    AgentLimits {
+        slow_start: config.agent_slow_start,
+        max_start: config.agent_start_timeout,
+        cancel_timeout: config.agent_cancel_timeout,
+        idle_timeout: config.agent_idle_timeout,
+        max_message: config.max_agent_message,
+    }
+}
+
+/// How an agent's program is ended.
+pub fn ending_steps(config: &Config) -> EndingSteps {
+    EndingSteps { terminate_after: config.agent_terminate_after, kill_after: config.agent_kill_after }
 }
 
 /// The limits of sockets.

@@ -13,6 +13,8 @@ use super::inputs;
 
 /// The key of a session's `_meta` that lists the chats whose queues are paused.
 pub const PAUSED_QUEUES: &str = "scrollback.pausedQueues";
+/// Where a session's `_meta` says what there is of each chat's process.
+pub const PROCESSES: &str = "scrollback.process";
 
 /// A chat's summary: the fields that its state shares with it.
 pub fn summary_of(chat: &ChatState) -> ChatSummary {

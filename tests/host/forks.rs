@@ -1,5 +1,11 @@
 //! Chats made out of others: a fork goes on with its source's turns, a side chat is told of one.
 
+use std::sync::Arc;
+
+use ahp_types::state::{AgentCapabilities, MultipleChatsCapability};
+use scrollback::actors::agent::{Agent, AgentEvent, BackTo};
+use scrollback::events::Store;
+use scrollback::events::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, eventually, markdown, message};
@@ -160,14 +166,15 @@ async fn any_turn_that_ever_was_can_be_forked_at() {
 async fn a_side_chat_is_empty_and_its_agent_is_told_of_the_turn_once() {
     let host = TestHost::in_memory();
     let (mut client, chat) = told(&host, &["t1", "t2"]).await;
-    client.ask("createChat", side(&chat, F, "t1", Some("answer"))).await.unwrap();
+    client.ask("createChat", side(&chat, F, "t1", Some(" answer  "))).await.unwrap();
     let made = state(&mut client, F).await;
     assert_eq!(ids(&made).len(), 0);
-    let origin = json!({ "kind": "sideChat", "chat": chat, "turnId": "t1", "selection": { "text": "answer" } });
+    let origin = json!({ "kind": "sideChat", "chat": chat, "turnId": "t1", "selection": { "text": " answer  " } });
     assert_eq!(made["origin"], origin);
     let blocks = asked(&mut client, F, "f1", "/context").await;
     let told = blocks[0]["text"].as_str().unwrap();
     assert!(told.contains("/say answer t1") && told.contains("answer t1 ") && !told.contains("t2"), "{told}");
+    assert!(told.contains("picked out of it:\n\n answer  \n"), "{told}");
     assert!(told.contains("get_session_context") && told.contains(&chat), "{told}");
     assert_eq!(blocks[1]["text"], json!("/context"));
     assert_eq!(asked(&mut client, F, "f2", "/context").await.as_array().unwrap().len(), 1);
@@ -231,7 +238,7 @@ async fn sources_that_cannot_be_are_refused_and_leave_nothing_behind() {
 #[tokio::test]
 async fn an_agent_without_a_point_for_the_turn_is_not_forked() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![std::sync::Arc::new(agent.clone())], ..Options::default() });
+    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
     let mut client = host.client("c").await;
     let chat = client.create_session(S).await;
     client.subscribe(&chat).await;
@@ -240,6 +247,61 @@ async fn an_agent_without_a_point_for_the_turn_is_not_forked() {
     agent.ends("t1").await;
     client.until_ended("t1").await;
     assert_eq!(client.refused("createChat", fork(&chat, F, "t1")).await, (-32602, "no-rewind-point".to_owned()));
+}
+
+/// A turn of an agent that names its conversation and the end of the turn.
+async fn turn(client: &mut Client, agent: &RecordingAgent, chat: &str, turn: &str, conversation: &str) {
+    client.subscribe(chat).await;
+    client.say(chat, turn, "hello").await;
+    eventually("the prompt", || agent.prompts().contains(&turn.to_owned())).await;
+    agent.emits(AgentEvent::Conversation { id: conversation.into() }).await;
+    agent.emits(AgentEvent::RewindPoint { turn_id: turn.into(), point: format!("after {turn}") }).await;
+    agent.ends(turn).await;
+    client.until_ended(turn).await;
+}
+
+#[tokio::test]
+async fn the_agent_begins_a_fork_at_the_point_that_it_named_and_goes_on_under_an_id_of_its_own() {
+    let agent = RecordingAgent::new();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+    let options = || Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
+    let host = TestHost::start(Arc::clone(&store), options());
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    turn(&mut client, &agent, &chat, "t1", "the source's").await;
+    turn(&mut client, &agent, &chat, "t2", "the source's").await;
+    client.ask("createChat", fork(&chat, F, "t1")).await.unwrap();
+    turn(&mut client, &agent, F, "f1", "the fork's").await;
+    host.stop();
+    let host = TestHost::start(store, options());
+    let mut client = host.client("d").await;
+    turn(&mut client, &agent, F, "f2", "the fork's").await;
+    let point = BackTo { turn_id: "t1".into(), point: "after t1".into(), is_fork: true };
+    let of = |conversation: &str| Some(conversation.to_owned());
+    assert_eq!(agent.begun(), [(None, None), (of("the source's"), Some(point)), (of("the fork's"), None)]);
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_is_asked_for_no_fork_and_no_side_chat() {
+    let chats = MultipleChatsCapability { fork: None, side_chat: None };
+    let capabilities = AgentCapabilities { multiple_chats: Some(chats), multiple_working_directories: None };
+    let agent: Arc<dyn Agent> = Arc::new(RecordingAgent::new().with_capabilities(capabilities));
+    let host = TestHost::with(Options { agents: vec![agent], ..Options::default() });
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    let before = client.subscribe(S).await;
+    let fork_at = json!({ "channel": chat, "chat": F, "turnId": "t1" });
+    for (method, params) in [
+        ("createChat", fork(&chat, F, "t1")),
+        ("createChat", side(&chat, F, "t1", None)),
+        ("x-scrollback/forkAt", fork_at),
+    ] {
+        let refused = client.refused(method, params.clone()).await;
+        assert_eq!(refused, (-32602, "unsupported".to_owned()), "{params}");
+    }
+    assert_eq!(client.subscribe(S).await, before);
+    // Beside the first one it holds others.
+    client.create_chat(S, F).await;
 }
 
 #[tokio::test]

@@ -109,7 +109,10 @@ async fn a_chat_goes_to_another_session_and_stays_the_same_chat() {
     client.drain().await;
     assert_eq!(moved(&mut client, to(P, B, Some(&chat_of(B)))).await, B);
     let said = envelopes(&client.drain().await);
-    assert_eq!((types(&on(&said, A)), types(&on(&said, P))), (vec!["session/chatRemoved"], vec![]));
+    assert_eq!(
+        (types(&on(&said, A)), types(&on(&said, P))),
+        (vec!["session/chatRemoved", "session/metaChanged"], vec![])
+    );
     assert_eq!(types(&on(&said, B)), ["session/chatAdded", "session/chatsReordered"]);
     assert_eq!(on(&said, B)[1]["action"]["chats"], json!([chat_of(B), P, "ahp-chat:/r"]));
     let seqs: Vec<u64> = said.iter().map(|e| e["serverSeq"].as_u64().unwrap()).collect();

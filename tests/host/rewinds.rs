@@ -1,6 +1,7 @@
 //! Rewinds: a chat goes back to an earlier turn and its agent with it, and what was dropped stays in the log. A clear starts the
 //! chat over.
 
+use scrollback::actors::agent::{AgentEvent, AgentExtras};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, markdown, on, types};
@@ -227,17 +228,42 @@ async fn a_turn_that_the_agent_named_no_point_for_is_not_gone_back_to() {
 }
 
 #[tokio::test]
+async fn an_agent_that_cannot_go_back_is_not_asked_to() {
+    let agent = RecordingAgent::new().with_extras(AgentExtras { rewind: false, ..AgentExtras::default() });
+    let options = Options { agents: vec![std::sync::Arc::new(agent.clone())], ..Options::default() };
+    let host = TestHost::with(options);
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    client.subscribe(&chat).await;
+    for turn in ["t1", "t2"] {
+        client.say(&chat, turn, "hello").await;
+        crate::harness::eventually("the prompt", || agent.prompts().contains(&turn.to_owned())).await;
+        agent.emits(AgentEvent::RewindPoint { turn_id: turn.into(), point: turn.into() }).await;
+        agent.ends(turn).await;
+        client.until_ended(turn).await;
+    }
+    let before = client.subscribe(&chat).await;
+    assert_eq!(client.rejected(&chat, cut("t1")).await, "unsupported");
+    assert_eq!(client.subscribe(&chat).await, before);
+    assert_eq!(agent.starts(), 1);
+}
+
+#[tokio::test]
 async fn a_clear_empties_the_chat_its_queue_and_the_agents_memory() {
     let host = TestHost::in_memory();
     let (mut client, chat) = told(&host, &["t1", "t2"]).await;
     client.subscribe(S).await;
-    client.say(&chat, "t3", "/question sure?").await;
+    client.say(&chat, "t3", "/question sure?\n/await-steering").await;
     client.until_type("chat/inputRequested").await;
     client.queue(&chat, "m1", "later").await;
     client.queue(&chat, "m2", "later still").await;
+    let steering = json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "m3",
+        "message": crate::harness::message("to the left") });
+    client.accepted(&chat, steering).await;
     clear(&mut client, &chat, true).await;
     let now = state(&mut client, &chat).await;
     assert_eq!((ids(&now).len(), now.get("activeTurn"), now.get("queuedMessages")), (0, None, None));
+    assert_eq!(now.get("steeringMessage"), None);
     let session = client.subscribe(S).await["state"].clone();
     assert_eq!(session.get("inputNeeded"), None);
     assert_eq!(history(&mut client, &chat, "t4").await, []);

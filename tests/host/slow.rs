@@ -25,7 +25,12 @@ fn in_memory(protocol: ProtocolSettings) -> TestHost {
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_closed_while_others_get_everything_and_misses_nothing() {
     const FLOOD: usize = 60;
-    let host = in_memory(ProtocolSettings { max_unsent: 1 << 20, replay_limit: 64 << 20, ..Default::default() });
+    let host = in_memory(ProtocolSettings {
+        max_unsent: 1 << 20,
+        replay_limit: 64 << 20,
+        close_timeout: std::time::Duration::from_secs(600),
+        ..Default::default()
+    });
     let mut flood = host.client("flood").await;
     let chat = flood.create_session("ahp-session:/s").await;
     flood.subscribe(&chat).await;

@@ -116,6 +116,7 @@ async fn a_snapshot_is_the_fold_of_what_was_sent() {
     client.dispatch(&chat, deny).await;
     seen.extend(client.until_ended("t1").await);
     client.say(&chat, "t2", "/fail no").await;
+    seen.extend(client.until_ended("t2").await);
     client.queue(&chat, "m", "waits").await;
     client.dispatch(&chat, json!({ "type": "chat/draftChanged", "draft": message("d") })).await;
     seen.extend(client.until(|e| e["action"]["draft"]["text"] == json!("d")).await);

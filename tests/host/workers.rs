@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use scrollback::actors::agent::{AgentEvent, AgentExtras, AgentInput, Ending, ToolDecision, WorkerStart};
+use scrollback::actors::agent::{AgentEvent, AgentExtras, AgentInput, Ending, LimitKind, ToolDecision, WorkerStart};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::Store;
 use scrollback::events::memory::MemoryStore;
@@ -469,6 +469,52 @@ async fn what_a_worker_says_after_its_spawner_has_gone_on_is_kept_where_it_belon
     assert_eq!(markdown(&parent["turns"][1]), ["next"]);
     assert_eq!(parent.get("backgroundWork").and_then(|list| list.get(0)), None);
     assert_eq!(links(&parent["turns"][0]), [("call".to_owned(), worker)]);
+}
+
+#[tokio::test]
+async fn a_worker_that_fails_or_meets_a_limit_is_over_for_good() {
+    let agent = RecordingAgent::new();
+    let (_host, mut client, chat) = scripted(&agent).await;
+    let message = || "it broke".to_owned();
+    let failed = Ending::Failed { error_type: "odd".into(), message: message(), resumable: true };
+    let limited = Ending::Limited { kind: LimitKind::Overload, message: message(), resets_at: None };
+    let ends = [("one", "odd", failed), ("two", "overloaded", limited)];
+    for (call, _, ending) in &ends {
+        agent.emits(start("t", call, call, false)).await;
+        agent.emits(of(call, AgentEvent::Ended { turn_id: "x".into(), ending: ending.clone() })).await;
+    }
+    // The turn that they worked for goes on.
+    agent.says("t", "on").await;
+    agent.emits(ended("t")).await;
+    client.until_ended("t").await;
+    assert_eq!(state(&mut client, &chat).await["turns"][0]["state"], json!("complete"));
+    for (call, kind, _) in ends {
+        let own = state(&mut client, &worker_of(call)).await;
+        let error = json!({ "kind": "error", "error": { "errorType": kind, "message": "it broke" } });
+        assert_eq!(own["turns"][0]["responseParts"], json!([error]), "nobody is to take it up");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_process_went_away_has_an_ending_and_is_no_longer_listed_as_work() {
+    let agent = RecordingAgent::new();
+    let (_host, mut client, chat) = scripted(&agent).await;
+    agent.emits(start("t", "call", "w", true)).await;
+    agent.emits(of("w", text("half "))).await;
+    agent.emits(ended("t")).await;
+    client.until_ended("t").await;
+    let worker = worker_of("call");
+    assert_eq!(state(&mut client, &chat).await["backgroundWork"][0]["chat"], json!(worker));
+    client.subscribe(&worker).await;
+    agent.dies("t", "it went").await;
+    client.envelope(|e| e["channel"] == json!(worker) && is_ending(&e["action"])).await;
+    let own = state(&mut client, &worker).await;
+    assert_eq!((own.get("activeTurn"), &own["turns"][0]["state"]), (None, &json!("error")));
+    assert_eq!(markdown(&own["turns"][0]), ["half "]);
+    let parent = state(&mut client, &chat).await;
+    assert_eq!(parent.get("backgroundWork").and_then(|list| list.get(0)), None);
+    prompt(&mut client, &agent, &chat, "t2").await;
+    assert_eq!(agent.starts(), 2);
 }
 
 #[tokio::test]

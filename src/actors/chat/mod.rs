@@ -13,6 +13,7 @@ pub mod conversation;
 pub mod decide;
 mod ending;
 pub mod limits;
+mod listed_process;
 mod message;
 pub mod pages;
 mod process;
@@ -56,6 +57,7 @@ use crate::projections::{replay, turns};
 pub use client_tools::abandoned;
 pub use decide::{Effect, Entry, foresee, needs_work, sends};
 pub use ending::cancelled;
+pub use listed_process::{Listed, list_process, listed_as_running};
 pub use message::parse_message;
 pub use text::PendingText;
 pub use waiting::list_paused;
@@ -233,6 +235,9 @@ impl ChatActor {
         if more {
             recording.mirror(&cell, true);
         }
+        if let Some(listed) = self.listed() {
+            list_process(&mut recording, &cell.channel, Some(cell.id), listed);
+        }
         let weight = recording.finish(Some((&mut cell, &address)));
         self.in_flight.add(weight);
         drop((core, cell));
@@ -367,9 +372,9 @@ impl ChatActor {
     }
 
     fn stop(&mut self, ctx: &mut Context<Self>) {
+        self.end_process();
         self.flush_text(ctx);
         self.write_checkpoint();
-        self.end_process();
         ctx.stop();
     }
 

@@ -27,6 +27,8 @@ pub struct Process {
     /// What it was started in.
     directories: Vec<String>,
     handle: Box<dyn AgentProcess>,
+    /// Whether it has said anything.
+    pub has_spoken: bool,
     /// The workers that it speaks for.
     pub workers: Workers,
 }
@@ -135,6 +137,7 @@ impl ChatActor {
             Effect::EndProcess => {
                 self.end_process();
                 self.end_background_work(ctx);
+                self.list_process(ctx);
             }
             Effect::Steer { turn_id, id } => self.steer(turn_id, &id, ctx),
             Effect::ClientToolDone { tool_call_id, result } => {
@@ -165,6 +168,7 @@ impl ChatActor {
                 ctx,
             );
         }
+        self.list_process(ctx);
         self.handed = Some(turn_id.to_owned());
         // What a side chat is told of the other one stands first.
         let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
@@ -182,6 +186,12 @@ impl ChatActor {
             self.end_process();
             self.end_background_work(ctx);
         }
+    }
+
+    /// Lists what there is of the process, where that changed.
+    pub(super) fn list_process(&mut self, ctx: &mut Context<Self>) {
+        let by = self.by_host();
+        self.record(by, Vec::new(), Vec::new(), ctx);
     }
 
     fn is_first_turn(&self) -> bool {
@@ -241,7 +251,7 @@ impl ChatActor {
         let number = self.processes_started;
         let handle = agent.start(start, sink);
         let workers = Workers::default();
-        self.process = Some(Process { number, directories, handle, workers: workers.clone() });
+        self.process = Some(Process { number, directories, handle, has_spoken: false, workers: workers.clone() });
         self.shared.processes.fetch_add(1, Ordering::Relaxed);
         actix_rt::spawn(pump(events, ctx.address(), workers, number, self.in_flight.clone()));
         true

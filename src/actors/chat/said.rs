@@ -24,6 +24,9 @@ impl ChatActor {
     pub(super) fn said(&mut self, process: u64, event: AgentEvent, ctx: &mut Context<Self>) {
         let Some(mut event) = self.heard(process, event) else { return };
         self.cell.borrow_mut().touch();
+        if let Some(process) = &mut self.process {
+            process.has_spoken = true;
+        }
         if let Some(turn_id) = event.turn_mut() {
             let turn_id = turn_id.as_str();
             let runs = self.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
@@ -170,7 +173,9 @@ impl ChatActor {
         let was_handed = self.handed.is_some();
         self.end_process_since(problem);
         self.end_background_work(ctx);
-        if was_handed {
+        if !was_handed {
+            self.list_process(ctx);
+        } else {
             self.end_turn(|chat, at| ending::failed(chat, at, "agent-gone", problem, true), false, Vec::new(), ctx);
         }
     }

@@ -211,6 +211,7 @@ impl SessionActor {
                 cell.borrow_mut().is_gone = true;
             }
             chat::list_paused(&mut recording, uri, None, false);
+            chat::list_process(&mut recording, uri, None, chat::Listed::Left);
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat: uri.to_string() });
             recording.session_action(Action::host(removed), None, false);
             if let Some(next) = successor {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use actix::{Actor, Addr, AsyncContext, Context};
 
 use super::{MAILBOX, RETRY, SessionActor, SessionMessage};
-use crate::actors::chat::{ChatActor, ChatMessage};
+use crate::actors::chat::{ChatActor, ChatMessage, listed_as_running};
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId, ServerSeq};
@@ -104,6 +104,11 @@ impl SessionActor {
                 let core = SessionCore::new(self.id, channel, at.fold, unsaved, listed, shared, ctx.address());
                 let core = Rc::new(RefCell::new(core));
                 self.expect_clients(&core, ctx);
+                // Nothing runs for a session that was just read: what is listed ended with a host that was killed.
+                if !self.was_lost && !self.shared.settings.maintenance && !core.borrow().fold.disposed {
+                    let running = listed_as_running(&core.borrow());
+                    self.list_ended(&core, &running);
+                }
                 self.core = Some(core);
                 self.shared.attachments.sweep(self.id);
                 // A disk that took nothing a moment ago is not asked again at once.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix::{ActorContext, AsyncContext, Context};
 
 use super::{SessionActor, SessionMessage};
-use crate::actors::chat::ChatMessage;
+use crate::actors::chat::{ChatMessage, Listed, list_process, listed_as_running};
 use crate::actors::core::SessionCore;
 use crate::events::Channel;
 use crate::projections::workers;
@@ -44,6 +44,9 @@ impl SessionActor {
     fn forget_sleeping(&mut self, core: &Rc<RefCell<SessionCore>>) {
         let idle = self.shared.settings.idle_timeout;
         let core_ref = core.borrow();
+        let with_process = listed_as_running(&core_ref);
+        let agent = self.shared.agent(&core_ref.fold.state.provider);
+        let kept = agent.map_or(idle, |agent| agent.idle_timeout().max(idle));
         // Their processes speak for workers, whatever they do themselves.
         let speaking = workers::above_running(&core_ref.fold.state);
         let sleepy: Vec<Channel> = self
@@ -52,11 +55,13 @@ impl SessionActor {
             .filter(|uri| !speaking.contains(uri.as_str()))
             .filter(|uri| {
                 let cell = core_ref.chats.get(uri.as_str());
+                let idle = if with_process.contains(uri) { kept } else { idle };
                 cell.is_none_or(|cell| cell.borrow().can_sleep(idle))
             })
             .cloned()
             .collect();
         drop(core_ref);
+        self.list_ended(core, &sleepy);
         for uri in sleepy {
             // Saved here for the same reason: the chat may be awake again before this actor of it has ended.
             let cell = core.borrow_mut().chats.remove(uri.as_str());
@@ -73,8 +78,25 @@ impl SessionActor {
         }
     }
 
+    /// Lists the processes of these chats as ended: they end with their actors.
+    pub(super) fn list_ended(&self, core: &Rc<RefCell<SessionCore>>, chats: &[Channel]) {
+        if chats.is_empty() {
+            return;
+        }
+        let mut core = core.borrow_mut();
+        let mut recording = core.record(self.by_host());
+        for chat in chats {
+            list_process(&mut recording, chat, None, Listed::Ended);
+        }
+        recording.finish(None);
+    }
+
     /// Writes down what is to be kept, and ends.
     pub(super) fn stop(&mut self, ctx: &mut Context<Self>) {
+        if let Some(core) = self.core.clone().filter(|core| !core.borrow().fold.disposed) {
+            let running = listed_as_running(&core.borrow());
+            self.list_ended(&core, &running);
+        }
         for chat in self.chats.values() {
             chat.do_send(ChatMessage::Stop);
         }

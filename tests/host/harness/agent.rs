@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use ahp_types::state::{AgentCapabilities, AgentInfo, SessionConfigSchema};
 use scrollback::actors::agent::{
-    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, Prompt, ToolDecision,
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, BackTo, Ending, ProcessStart, Prompt,
+    ToolDecision,
 };
 use scrollback::actors::tools::HostTools;
 use scrollback::agents;
@@ -20,13 +21,15 @@ pub struct RecordingAgent {
     demo: Arc<dyn Agent>,
     name: &'static str,
     extras: AgentExtras,
+    capabilities: Option<AgentCapabilities>,
     heard: Arc<Mutex<Heard>>,
     gate: Arc<Gate>,
 }
 
 #[derive(Default)]
 struct Heard {
-    starts: usize,
+    /// What each process was to go on from: the conversation, and the point of it.
+    begun: Vec<(Option<String>, Option<BackTo>)>,
     inputs: Vec<AgentInput>,
     /// The newest process's way to its chat, and of each turn the one that was prompted with it last.
     sink: Option<AgentSink>,
@@ -49,7 +52,8 @@ impl RecordingAgent {
     /// One that stands beside the demo, under a name of its own.
     pub fn named(name: &'static str) -> Self {
         let demo = agents::built_in();
-        Self { extras: demo.extras(), demo, name, heard: Arc::default(), gate: Arc::default() }
+        let (extras, capabilities) = (demo.extras(), demo.info().capabilities);
+        Self { demo, name, extras, capabilities, heard: Arc::default(), gate: Arc::default() }
     }
 
     /// What its processes were told, picked.
@@ -67,6 +71,11 @@ impl RecordingAgent {
     /// The same, able to do this.
     pub fn with_extras(self, extras: AgentExtras) -> Self {
         Self { extras, ..self }
+    }
+
+    /// The same, which tells clients that it is able to do this.
+    pub fn with_capabilities(self, capabilities: AgentCapabilities) -> Self {
+        Self { capabilities: Some(capabilities), ..self }
     }
 
     /// Lets the next thing that a process is told block its chat's thread, until [`RecordingAgent::let_go`].
@@ -95,7 +104,12 @@ impl RecordingAgent {
 
     /// How many processes were started.
     pub fn starts(&self) -> usize {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).starts
+        self.begun().len()
+    }
+
+    /// What its processes were to go on from: the conversation, and the point of it.
+    pub fn begun(&self) -> Vec<(Option<String>, Option<BackTo>)> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).begun.clone()
     }
 
     /// The turns that its processes were prompted with.
@@ -182,7 +196,7 @@ impl Agent for RecordingAgent {
     }
 
     fn info(&self) -> AgentInfo {
-        AgentInfo { provider: self.name.to_owned(), ..self.demo.info() }
+        AgentInfo { provider: self.name.to_owned(), capabilities: self.capabilities.clone(), ..self.demo.info() }
     }
 
     fn extras(&self) -> AgentExtras {
@@ -195,7 +209,7 @@ impl Agent for RecordingAgent {
 
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.starts += 1;
+        heard.begun.push((start.resume, start.back_to));
         heard.sink = Some(events.clone());
         heard.tools = start.mcp;
         Box::new(Process { agent: self.clone(), events })

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,24 +37,26 @@ pub struct Client {
     waiting: VecDeque<Value>,
     next_id: u64,
     pub next_seq: i64,
+    /// How long it waits for a message.
+    pub patience: Duration,
 }
 
 impl Client {
     /// A socket, without a handshake.
     pub async fn connect(address: SocketAddr) -> Self {
         let (socket, _) = connect_async(format!("ws://{address}/")).await.unwrap();
-        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
+        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0, patience: PATIENCE }
     }
 
     /// The same over a connection that stands.
     pub async fn connect_over(address: SocketAddr, stream: TcpStream) -> Self {
         let (socket, _) = client_async(format!("ws://{address}/"), MaybeTlsStream::Plain(stream)).await.unwrap();
-        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
+        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0, patience: PATIENCE }
     }
 
     /// The same over a socket that stands.
     pub fn over(socket: WebSocketStream<MaybeTlsStream<TcpStream>>) -> Self {
-        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0 }
+        Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0, patience: PATIENCE }
     }
 
     /// `initialize`; returns its result.
@@ -212,7 +215,7 @@ impl Client {
     pub async fn read_until_closed(&mut self) -> (Vec<Value>, (u16, String)) {
         let mut read = Vec::from_iter(self.waiting.drain(..));
         loop {
-            match timeout(PATIENCE, self.socket.next()).await.expect("the socket stayed open") {
+            match timeout(self.patience, self.socket.next()).await.expect("the socket stayed open") {
                 Some(Ok(Message::Text(text))) => read.push(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(Some(frame)))) => return (read, (frame.code.into(), frame.reason.to_string())),
                 Some(Ok(_)) => {}
@@ -223,7 +226,7 @@ impl Client {
 
     async fn receive(&mut self) -> Option<Value> {
         loop {
-            match timeout(PATIENCE, self.socket.next()).await.expect("nothing came") {
+            match timeout(self.patience, self.socket.next()).await.expect("nothing came") {
                 Some(Ok(Message::Text(text))) => return Some(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
                 Some(Ok(_)) => {}

@@ -190,6 +190,7 @@ impl SessionActor {
                 let removed = Action::host(StateAction::SessionChatRemoved(removed));
                 recording.session_action(removed, Some(chat.id), false);
                 chat::list_paused(&mut recording, &chat.uri, Some(chat.id), false);
+                chat::list_process(&mut recording, &chat.uri, Some(chat.id), chat::Listed::Left);
                 let mut cell = cell.borrow_mut();
                 recording.chat_fact(&mut cell, &Fact::ChatMoved { session: session.to_string() });
                 if chat.summary.movable != cell.fold.state.movable {
