@@ -172,6 +172,9 @@ pub struct Config {
     /// Bytes of one message of an agent's program.
     #[serde(with = "kinds::size")]
     pub max_agent_message: usize,
+    /// Bytes of a conversation that an agent is given as text when it cannot go on with its own.
+    #[serde(with = "kinds::size")]
+    pub max_agent_transcript: usize,
     /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
     #[serde(with = "kinds::spans")]
     pub overload_retries: Vec<Duration>,
@@ -315,6 +318,7 @@ impl Config {
             agent_terminate_after: Duration::from_secs(3),
             agent_kill_after: Duration::from_secs(2),
             max_agent_message: 32 * MIB,
+            max_agent_transcript: 256 << 10,
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,
             resume_words: RESUME_WORDS.into(),

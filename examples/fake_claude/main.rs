@@ -104,6 +104,8 @@ struct Fake {
     /// The input is closed.
     closed: bool,
     failed: bool,
+    /// Why it has no conversation to go on with.
+    lost: Option<String>,
     asked: usize,
     calls: usize,
 }
@@ -125,6 +127,7 @@ impl Fake {
             answers: Vec::new(),
             closed: false,
             failed: false,
+            lost: None,
             asked: 0,
             calls: 0,
         }
@@ -138,11 +141,13 @@ impl Fake {
     fn resume(&mut self) {
         let Some(session) = value_of(&self.arguments, "--resume") else { return };
         let text = self.file(&session).and_then(|file| fs::read_to_string(file).ok());
-        let Some(text) = text else { self.lost(&session, &format!("No conversation found with session ID: {session}")) };
+        let Some(text) = text else {
+            return self.lost(&session, format!("No conversation found with session ID: {session}"));
+        };
         self.entries = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         if let Some(at) = value_of(&self.arguments, "--resume-session-at") {
             let Some(place) = self.entries.iter().position(|(id, ..)| *id == at) else {
-                self.lost(&session, &format!("No message found with message.uuid of: {at}"))
+                return self.lost(&session, format!("No message found with message.uuid of: {at}"));
             };
             self.entries.truncate(place + 1);
         }
@@ -152,7 +157,12 @@ impl Fake {
         self.store();
     }
 
-    fn lost(&self, session: &str, why: &str) -> ! {
+    /// The conversation is not there: told at once, or, by a version that looks late, at the first message.
+    fn lost(&mut self, session: &str, why: String) {
+        if self.how == "late" && self.lost.is_none() {
+            self.lost = Some(why);
+            return;
+        }
         eprintln!("{why}");
         // A version that says it in words alone.
         if self.how != "terse" {
@@ -289,6 +299,9 @@ impl Fake {
     /// A run for one message.
     fn turn(&mut self, id: &str, text: &str) {
         self.interrupted = false;
+        if let Some(why) = self.lost.clone() {
+            self.lost("", why);
+        }
         self.lifecycle(id, "started");
         self.init();
         self.remember(id, "user", text);
@@ -324,8 +337,10 @@ impl Fake {
 
     fn echo(&self, id: &str, text: &str) {
         if self.how != "old" {
-            self.say(json!({ "type": "user", "message": { "role": "user", "content": [{ "type": "text", "text": text }] },
-                "parent_tool_use_id": null, "uuid": id, "isReplay": true }));
+            self.say(
+                json!({ "type": "user", "message": { "role": "user", "content": [{ "type": "text", "text": text }] },
+                "parent_tool_use_id": null, "uuid": id, "isReplay": true }),
+            );
         }
     }
 
@@ -429,7 +444,8 @@ impl Run<'_> {
             }
             "cut" => {
                 let mut out = std::io::stdout().lock();
-                let _ = out.write_all(b"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"\xc3");
+                let _ = out
+                    .write_all(b"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"\xc3");
                 let _ = out.flush();
                 exit(0);
             }
@@ -646,8 +662,12 @@ impl Run<'_> {
 
     fn wait(&mut self) {
         self.event(json!({ "type": "message_start", "message": { "id": "m" } }));
-        self.event(json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }));
-        self.event(json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "tick" } }));
+        self.event(
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+        );
+        self.event(
+            json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "tick" } }),
+        );
         while !self.fake.interrupted && !self.fake.closed {
             self.fake.listen(TICK);
         }

@@ -67,6 +67,7 @@ pub fn agents(config: &Config) -> AgentLimits {
         cancel_timeout: config.agent_cancel_timeout,
         idle_timeout: config.agent_idle_timeout,
         max_message: config.max_agent_message,
+        max_transcript: config.max_agent_transcript,
     }
 }
 

@@ -32,11 +32,9 @@ pub(super) fn tool_ask(ask: &Ask) -> ToolAsk {
     };
     let mut options = vec![option("allow", "Allow", ConfirmationOptionKind::Approve)];
     let suggested = ask.suggestions.iter().enumerate();
-    options.extend(
-        suggested.map(|(at, suggestion)| {
-            option(&option_id(at), &suggestion_label(suggestion), ConfirmationOptionKind::Approve)
-        }),
-    );
+    options.extend(suggested.map(|(at, suggestion)| {
+        option(&option_id(at), &suggestion_label(suggestion), ConfirmationOptionKind::Approve)
+    }));
     options.push(option("deny", "Deny", ConfirmationOptionKind::Deny));
     let display_name = ask.display_name.clone().unwrap_or_else(|| calls::display_name(&ask.tool));
     ToolAsk {
@@ -241,12 +239,15 @@ mod tests {
         let options: Vec<(String, String)> =
             tool_ask(&ask).options.into_iter().map(|option| (option.id, option.label)).collect();
         let options: Vec<(&str, &str)> = options.iter().map(|(id, label)| (id.as_str(), label.as_str())).collect();
-        assert_eq!(options, [
-            ("allow", "Allow"),
-            ("allow-always", "Always allow Bash(touch x)"),
-            ("allow-always-2", "Allow, and accept all edits in this session"),
-            ("deny", "Deny"),
-        ]);
+        assert_eq!(
+            options,
+            [
+                ("allow", "Allow"),
+                ("allow-always", "Always allow Bash(touch x)"),
+                ("allow-always-2", "Allow, and accept all edits in this session"),
+                ("deny", "Deny"),
+            ]
+        );
         assert_eq!(decided(&ask, approve("allow", None)).get("updatedPermissions"), None);
         assert_eq!(decided(&ask, approve("allow-always", None))["updatedPermissions"], json!([ask.suggestions[0]]));
         assert_eq!(decided(&ask, approve("allow-always-2", None))["updatedPermissions"], json!([ask.suggestions[1]]));

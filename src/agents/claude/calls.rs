@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_changed_file_is_an_edit_with_its_lines_counted() {
-        let outcome = json!({ "filePath": "/w/a b.txt", "structuredPatch": [{ "lines": ["-abc", "+abcd", " x", "+y"] }] });
+        let outcome =
+            json!({ "filePath": "/w/a b.txt", "structuredPatch": [{ "lines": ["-abc", "+abcd", " x", "+y"] }] });
         let block = json!({ "type": "tool_result", "tool_use_id": "c", "content": "updated" });
         let done = result("Edit", &json!({ "file_path": "/w/a b.txt" }), &block, &outcome);
         let content = serde_json::to_value(done.content).unwrap();

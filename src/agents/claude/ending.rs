@@ -78,7 +78,10 @@ mod tests {
     #[test]
     fn limits_say_when_they_lift_where_that_is_told() {
         let usage = of(&failed(Some(429), "no more"), Some("rate_limit"), Some(5_000), "claude");
-        assert_eq!(usage, Ending::Limited { kind: LimitKind::Usage, message: "no more".into(), resets_at: Some(5_000) });
+        assert_eq!(
+            usage,
+            Ending::Limited { kind: LimitKind::Usage, message: "no more".into(), resets_at: Some(5_000) }
+        );
         let old = of(&failed(None, "Claude AI usage limit reached|1796090000"), None, None, "claude");
         let message = "Claude AI usage limit reached".to_owned();
         assert_eq!(old, Ending::Limited { kind: LimitKind::Usage, message, resets_at: Some(1_796_090_000_000) });
@@ -91,7 +94,9 @@ mod tests {
         let aborted = Outcome { reason: Some("aborted_streaming".into()), ..failed(None, "x") };
         assert_eq!(of(&aborted, None, None, "claude"), Ending::Cancelled);
         for (status, text) in [(Some(401), "Failed to authenticate"), (None, "Not logged in · Please run /login")] {
-            let Ending::Failed { error_type, message, .. } = of(&failed(status, text), None, None, "mine") else { panic!() };
+            let Ending::Failed { error_type, message, .. } = of(&failed(status, text), None, None, "mine") else {
+                panic!()
+            };
             assert_eq!(error_type, LOGIN);
             assert!(message.contains("`agents.mine`"), "{message}");
         }

@@ -172,12 +172,15 @@ impl Talk {
         if !self.workers.contains_key(&id) {
             let input = self.calls.get(&id).map(|call| call.input.clone()).unwrap_or_default();
             let agent = Some(word(&input, "subagent_type").to_owned()).filter(|agent| !agent.is_empty());
-            self.spawn(&id, Task {
-                agent,
-                description: word(&input, "description").to_owned(),
-                prompt: word(&input, "prompt").to_owned(),
-                ..Task::default()
-            });
+            self.spawn(
+                &id,
+                Task {
+                    agent,
+                    description: word(&input, "description").to_owned(),
+                    prompt: word(&input, "prompt").to_owned(),
+                    ..Task::default()
+                },
+            );
         }
         Some(id)
     }
@@ -196,12 +199,10 @@ impl Talk {
         };
         let tool_call_id = id.to_owned();
         let task_id = Some(task.id).filter(|id| !id.is_empty());
-        self.workers.insert(id.to_owned(), Worker {
-            task: task_id,
-            parent: parent.clone(),
-            background: task.background,
-            over: false,
-        });
+        self.workers.insert(
+            id.to_owned(),
+            Worker { task: task_id, parent: parent.clone(), background: task.background, over: false },
+        );
         self.say_part(parent.as_deref(), |turn_id| AgentEvent::WorkerStarted { turn_id, tool_call_id, worker });
     }
 
@@ -230,9 +231,8 @@ impl Talk {
 
     /// It is over.
     pub(super) fn task_ended(&mut self, task: String, call: Option<String>, status: &str) {
-        let worker = self.workers.iter().find(|(id, worker)| {
-            worker.task.as_ref() == Some(&task) || call.as_ref() == Some(*id)
-        });
+        let worker =
+            self.workers.iter().find(|(id, worker)| worker.task.as_ref() == Some(&task) || call.as_ref() == Some(*id));
         match worker.map(|(id, _)| id.clone()) {
             Some(worker) => {
                 let ending = match status {

@@ -67,7 +67,8 @@ pub(super) fn program(
     }
     arguments.extend(directories.iter().skip(1).map(|directory| format!("--add-dir={}", directory.display())));
     if let Some(tools) = tools {
-        let server = json!({ "type": "http", "url": tools.url, "headers": { "Authorization": format!("Bearer ${{{TOKEN}}}") } });
+        let server =
+            json!({ "type": "http", "url": tools.url, "headers": { "Authorization": format!("Bearer ${{{TOKEN}}}") } });
         arguments.push(format!("--mcp-config={}", json!({ "mcpServers": { SERVER: server } })));
         arguments.push(format!("--allowedTools=mcp__{SERVER}"));
         started.env.insert(TOKEN.to_owned(), tools.token.clone());

@@ -17,6 +17,7 @@ mod tests;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::JsonObject;
@@ -43,12 +44,7 @@ const DIRECTORIES: MultipleWorkingDirectoriesCapability =
     MultipleWorkingDirectoriesCapability { immutable_primary: None, primary_replacement: Some(true) };
 
 /// The agent of `config`.
-pub fn agent(
-    config: &AgentConfig,
-    of: &ProgramConfig,
-    program: Program,
-    surroundings: Surroundings,
-) -> Arc<dyn Agent> {
+pub fn agent(config: &AgentConfig, of: &ProgramConfig, program: Program, surroundings: Surroundings) -> Arc<dyn Agent> {
     let setup = Setup {
         name: config.name.clone(),
         display_name: config.display_name.clone(),
@@ -121,6 +117,10 @@ impl Agent for ClaudeAgent {
 
     fn probe(&self) -> BoxFuture<'static, Probe> {
         probing::probe(Arc::clone(&self.0))
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        self.0.surroundings.limits.idle_timeout
     }
 
     fn start(&self, start: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {

@@ -56,6 +56,8 @@ struct Task {
     /// Until when a stopped turn may take.
     cancel_until: Option<Instant>,
     waiting: VecDeque<Prompt>,
+    /// The last prompt that was handed over, for a conversation that turns out to be lost.
+    handed: Option<Prompt>,
     /// Why the conversation was begun anew.
     anew: Option<String>,
     /// It is over, once what was said has been taken.
@@ -87,6 +89,7 @@ impl Task {
             told_slow: false,
             cancel_until: None,
             waiting: VecDeque::new(),
+            handed: None,
             anew: None,
             gone: false,
         }
@@ -202,6 +205,10 @@ impl Task {
         });
         self.talk.knows_conversation = false;
         self.pipe = None;
+        let unread = self.talk.turn.take_if(|turn| !turn.begun).is_some_and(|turn| !turn.cancelled);
+        if let Some(prompt) = self.handed.take().filter(|_| unread) {
+            self.waiting.push_front(prompt);
+        }
         self.launch().await;
     }
 
@@ -247,6 +254,7 @@ impl Task {
             && self.talk.turn.is_none()
             && let Some(prompt) = self.waiting.pop_front()
         {
+            self.handed = Some(prompt.clone());
             self.talk.begin(prompt);
         }
         if let Some(pipe) = &self.pipe {

@@ -125,7 +125,9 @@ enum Requested {
     /// A change of the configuration, in words.
     Change(String),
     /// To drop a message that it may not have begun with.
-    Drop { message: String },
+    Drop {
+        message: String,
+    },
     Other,
 }
 
@@ -360,10 +362,11 @@ impl Talk {
     /// Forgets what only the turn that ends now had open.
     fn close_turn(&mut self) {
         self.asks.clear();
-        self.calls.retain(|_, call| call.worker.as_ref().is_some_and(|_| !call.runs));
         self.announced.clear();
         self.announce_at = None;
         self.workers.retain(|_, worker| worker.background && !worker.over);
+        let workers = &self.workers;
+        self.calls.retain(|_, call| call.worker.as_ref().is_some_and(|worker| workers.contains_key(worker)));
     }
 
     // What the CLI says.

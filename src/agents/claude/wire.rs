@@ -11,31 +11,60 @@ use crate::clock::Millis;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
     /// A run begins, in this conversation.
-    Init { conversation: String, model: Option<String>, mode: Option<String> },
+    Init {
+        conversation: String,
+        model: Option<String>,
+        mode: Option<String>,
+    },
     /// It is compacting its context, or has done that.
     Compacting(bool),
     /// It changed its permission mode.
     Mode(String),
-    Compacted { before: Option<u64>, after: Option<u64> },
+    Compacted {
+        before: Option<u64>,
+        after: Option<u64>,
+    },
     /// The model is asked again after an error.
-    Retry { why: String },
+    Retry {
+        why: String,
+    },
     TaskStarted(Task),
-    TaskEnded { task: String, call: Option<String>, status: String },
+    TaskEnded {
+        task: String,
+        call: Option<String>,
+        status: String,
+    },
     /// What became of a message that was written to it.
-    Message { id: String, state: MessageState },
-    Stream { parent: Option<String>, event: Value },
+    Message {
+        id: String,
+        state: MessageState,
+    },
+    Stream {
+        parent: Option<String>,
+        event: Value,
+    },
     Assistant(Entry),
     User(Entry),
     /// A call waits for a decision.
     Ask(Ask),
     /// Nobody's decision is awaited any more.
-    Withdrawn { request: String },
+    Withdrawn {
+        request: String,
+    },
     /// It asks for something else.
-    Request { request: String, what: String },
+    Request {
+        request: String,
+        what: String,
+    },
     /// The answer to a request.
-    Answer { request: String, answer: Result<Value, String> },
+    Answer {
+        request: String,
+        answer: Result<Value, String>,
+    },
     /// What a plan's limit says: when it lifts, where it holds.
-    Limit { resets_at: Option<Millis> },
+    Limit {
+        resets_at: Option<Millis>,
+    },
     /// A run is over.
     Result(Box<Outcome>),
     /// Nothing that is read.
@@ -147,7 +176,8 @@ impl Said {
             }
             "rate_limit_event" => {
                 let limit = line.get("rate_limit_info").cloned().unwrap_or_default();
-                let lifts = limit.get("resetsAt").and_then(Value::as_i64).filter(|_| word(&limit, "status") == "rejected");
+                let lifts =
+                    limit.get("resetsAt").and_then(Value::as_i64).filter(|_| word(&limit, "status") == "rejected");
                 Self::Limit { resets_at: lifts.map(|seconds| seconds.saturating_mul(1_000)) }
             }
             "result" => Self::Result(Box::new(Outcome::of(line))),

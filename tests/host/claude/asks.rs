@@ -32,12 +32,15 @@ async fn what_is_allowed_runs_and_the_options_say_what_they_grant() {
     let options = ask["toolCall"]["options"].as_array().unwrap();
     let options: Vec<(&str, &str)> =
         options.iter().map(|option| (option["id"].as_str().unwrap(), option["label"].as_str().unwrap())).collect();
-    assert_eq!(options, [
-        ("allow", "Allow"),
-        ("allow-always", "Always allow Bash(x)"),
-        ("allow-always-2", "Allow, and accept all edits in this session"),
-        ("deny", "Deny")
-    ]);
+    assert_eq!(
+        options,
+        [
+            ("allow", "Allow"),
+            ("allow-always", "Always allow Bash(x)"),
+            ("allow-always-2", "Allow, and accept all edits in this session"),
+            ("deny", "Deny")
+        ]
+    );
     let turn = decide(&mut scene, "t1", &ask, json!({})).await;
     assert_eq!(calls(&turn)[0]["content"][0]["text"], "{\"command\":\"touch x\"}");
 }
@@ -49,8 +52,11 @@ async fn allow_always_grants_exactly_what_was_suggested() {
     let ask = asked(&mut scene, "t1", BASH).await;
     let turn = decide(&mut scene, "t1", &ask, json!({ "selectedOptionId": "allow-always" })).await;
     let ran: Value = serde_json::from_str(calls(&turn)[0]["content"][0]["text"].as_str().unwrap()).unwrap();
-    assert_eq!(ran["granted"], json!([{ "type": "addRules", "rules": [{ "toolName": "Bash", "ruleContent": "x" }],
-        "behavior": "allow", "destination": "localSettings" }]));
+    assert_eq!(
+        ran["granted"],
+        json!([{ "type": "addRules", "rules": [{ "toolName": "Bash", "ruleContent": "x" }],
+        "behavior": "allow", "destination": "localSettings" }])
+    );
 }
 
 #[tokio::test]

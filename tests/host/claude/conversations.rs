@@ -70,8 +70,14 @@ async fn a_turn_that_was_stopped_can_be_gone_back_to() {
     let world = World::new();
     let mut scene = world.scene(Setup::default()).await;
     scene.client.say(&scene.chat, "t1", "!say one\n!wait").await;
-    scene.client.until(|e| e["action"]["content"] == json!("tick")
-        || e["action"]["part"]["content"] == json!("tick") || e["action"]["content"] == json!("\n\ntick")).await;
+    scene
+        .client
+        .until(|e| {
+            e["action"]["content"] == json!("tick")
+                || e["action"]["part"]["content"] == json!("tick")
+                || e["action"]["content"] == json!("\n\ntick")
+        })
+        .await;
     scene.client.cancel(&scene.chat, "t1").await;
     scene.client.until_ended("t1").await;
     scene.says("t2", "!say two").await;
@@ -81,7 +87,7 @@ async fn a_turn_that_was_stopped_can_be_gone_back_to() {
 
 #[tokio::test]
 async fn a_point_that_the_program_has_forgotten_is_gone_back_to_through_the_transcript() {
-    for how in ["", "terse"] {
+    for how in ["", "terse", "late"] {
         let world = World::new();
         let mut scene = world.scene(that_is(how)).await;
         scene.says("t1", "!say one").await;
@@ -103,7 +109,7 @@ async fn a_point_that_the_program_has_forgotten_is_gone_back_to_through_the_tran
 
 #[tokio::test]
 async fn a_conversation_that_the_program_has_lost_begins_anew_with_the_transcript() {
-    for how in ["", "terse"] {
+    for how in ["", "terse", "late"] {
         let world = World::new();
         let mut scene = world.scene(that_is(how)).await;
         scene.says("t1", "!say one").await;

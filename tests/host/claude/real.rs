@@ -1,27 +1,33 @@
-//! The CLI itself, where `SCROLLBACK_TEST_CLAUDE` names it and `SCROLLBACK_TEST_ANTHROPIC_URL` a model for it to talk to that
-//! answers `USE_TOOL:<tool>:<json>` with that call, `SLOW` slowly, and anything else with some text. Skipped otherwise.
+//! The CLI itself against the stub model, where real agents are asked for: see `real_agents`.
 
 use serde_json::{Value, json};
 
 use super::{S, Scene, Setup, World, calls, notices, said, steer};
+use crate::real_agents::{self, Stub};
 
-/// A setup with the CLI itself.
-fn real(world: &World) -> Option<Setup> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (Some(program), Some(model)) = (set("SCROLLBACK_TEST_CLAUDE"), set("SCROLLBACK_TEST_ANTHROPIC_URL")) else {
-        println!("skipped: SCROLLBACK_TEST_CLAUDE and SCROLLBACK_TEST_ANTHROPIC_URL are not set");
+/// The CLI itself with a model to talk to; nothing where it is not asked for.
+fn real(world: &World) -> Option<Stub> {
+    if !real_agents::are_asked_for() {
+        println!("skipped: {} is not 1", real_agents::ASKED);
         return None;
-    };
+    }
+    Some(Stub::start(&world.home.path().join("stub.log")))
+}
+
+fn setup(world: &World, stub: &Stub) -> Setup {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    let program = format!("claude/node_modules/@anthropic-ai/claude-code-linux-{arch}/claude");
+    let program = real_agents::folder().join(program).display().to_string();
     let env = [
         ("HOME", world.home.path().display().to_string()),
-        ("ANTHROPIC_BASE_URL", model),
+        ("ANTHROPIC_BASE_URL", stub.url.clone()),
         ("ANTHROPIC_API_KEY", "none".to_owned()),
         ("CLAUDE_CODE_MAX_RETRIES", "1".to_owned()),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
         ("DISABLE_TELEMETRY", "1".to_owned()),
         ("DISABLE_AUTOUPDATER", "1".to_owned()),
     ];
-    Some(Setup { command: vec![program, "--model=stub".to_owned()], env: env.to_vec(), ..Setup::default() })
+    Setup { command: vec![program, "--model=stub".to_owned()], env: env.to_vec(), ..Setup::default() }
 }
 
 async fn allow(scene: &mut Scene, chat: &str, turn: &str, asked: &Value, option: &str) {
@@ -38,8 +44,8 @@ async fn asked(scene: &mut Scene) -> Value {
 #[tokio::test]
 async fn it_answers_asks_edits_is_steered_and_stopped() {
     let world = World::new();
-    let Some(setup) = real(&world) else { return };
-    let mut scene = world.scene(setup).await;
+    let Some(stub) = real(&world) else { return };
+    let mut scene = world.scene(setup(&world, &stub)).await;
     let first = scene.turn("t1", "hello").await;
     assert_eq!((said(&first).is_empty(), &first["state"]), (false, &json!("complete")));
     assert!(first["usage"]["inputTokens"].as_i64() > Some(0), "{first}");
@@ -74,8 +80,8 @@ async fn it_answers_asks_edits_is_steered_and_stopped() {
 #[tokio::test]
 async fn it_goes_back_forks_compacts_and_goes_on_after_a_restart() {
     let world = World::new();
-    let Some(setup) = real(&world) else { return };
-    let mut scene = world.scene(setup).await;
+    let Some(stub) = real(&world) else { return };
+    let mut scene = world.scene(setup(&world, &stub)).await;
     for turn in ["t1", "t2", "t3"] {
         scene.turn(turn, turn).await;
     }
@@ -83,7 +89,7 @@ async fn it_goes_back_forks_compacts_and_goes_on_after_a_restart() {
     let turn = scene.turn("t4", "hello").await;
     assert_eq!((&turn["state"], notices(&turn).len()), (&json!("complete"), 0), "{turn}");
     drop(scene);
-    let mut scene = world.again(real(&world).unwrap()).await;
+    let mut scene = world.again(setup(&world, &stub)).await;
     let turn = scene.turn("t5", "hello").await;
     assert_eq!((&turn["state"], notices(&turn).len()), (&json!("complete"), 0), "{turn}");
     let source = json!({ "kind": "fork", "chat": scene.chat, "turnId": "t4" });
@@ -106,8 +112,8 @@ async fn it_goes_back_forks_compacts_and_goes_on_after_a_restart() {
 #[tokio::test]
 async fn its_subagents_are_workers_and_its_questions_are_asked() {
     let world = World::new();
-    let Some(setup) = real(&world) else { return };
-    let mut scene = world.scene(setup).await;
+    let Some(stub) = real(&world) else { return };
+    let mut scene = world.scene(setup(&world, &stub)).await;
     let task = "USE_TOOL:Task:{\"description\":\"look\",\"prompt\":\"hello\",\"subagent_type\":\"general-purpose\"}";
     scene.client.say(&scene.chat, "t1", task).await;
     let added = scene.client.until_type("session/chatAdded").await;
@@ -116,6 +122,6 @@ async fn its_subagents_are_workers_and_its_questions_are_asked() {
     let state = scene.client.subscribe(&worker).await["state"].clone();
     assert_eq!(state["turns"][0]["state"], "complete");
     assert!(!said(&state["turns"][0]).is_empty(), "{state}");
-    let probe = world.agent(real(&world).unwrap()).probe().await;
+    let probe = world.agent(setup(&world, &stub)).probe().await;
     assert!(probe.version.is_some_and(|version| version.starts_with("Claude Code 2.")), "{:?}", probe.problem);
 }

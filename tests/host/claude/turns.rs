@@ -74,14 +74,10 @@ async fn a_stopped_turn_is_over_at_once_and_what_still_arrives_goes_nowhere() {
     assert_eq!(scene.says("t2", "hello").await, "Hello from the fake.");
     let turns = scene.state().await["turns"].clone();
     assert_eq!(turns[0], turn);
-    assert_eq!(scene.history("t3").await, [
-        "!wait",
-        "tick",
-        "too late",
-        "[Request interrupted by user]",
-        "hello",
-        "Hello from the fake."
-    ]);
+    assert_eq!(
+        scene.history("t3").await,
+        ["!wait", "tick", "too late", "[Request interrupted by user]", "hello", "Hello from the fake."]
+    );
     assert_eq!(world.programs.alive(), 1);
 }
 
@@ -177,16 +173,21 @@ async fn limits_end_a_turn_as_such_and_say_when_they_lift() {
     let mut scene = world.scene(Setup::default()).await;
     let usage = error(&scene.turn("t1", "!limit usage 4102444800").await);
     assert_eq!(usage["error"]["errorType"], "usage-limit");
-    assert_eq!(usage["error"]["_meta"]["scrollback.limit"], json!({ "kind": "usage",
-        "resetsAt": "2100-01-01T00:00:00.000Z" }));
+    assert_eq!(
+        usage["error"]["_meta"]["scrollback.limit"],
+        json!({ "kind": "usage",
+        "resetsAt": "2100-01-01T00:00:00.000Z" })
+    );
     assert_eq!(usage["resumable"], true);
     let overload = error(&scene.turn("t2", "!limit overload").await);
     assert_eq!(overload["error"]["errorType"], "overloaded");
     // The message that the CLI makes of an error is the error's, and no text.
     assert_eq!(said(&scene.last().await), "");
     let failed = error(&scene.turn("t3", "!fail the model is ill").await);
-    assert_eq!((&failed["error"]["errorType"], &failed["error"]["message"]),
-        (&json!("agent-error"), &json!("the model is ill")));
+    assert_eq!(
+        (&failed["error"]["errorType"], &failed["error"]["message"]),
+        (&json!("agent-error"), &json!("the model is ill"))
+    );
 }
 
 #[tokio::test]
