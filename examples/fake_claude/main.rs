@@ -3,6 +3,9 @@
 //! Each line of a message that begins with `!` is a step; see [`Run::step`]. Its conversations are files in the folder
 //! `CLAUDE_CONFIG_DIR`. `FAKE_CLAUDE` makes it misbehave from the start: see [`misbehave`].
 
+// A stand-in for a program of others: it reads its own environment, and a line that it cannot read may end it.
+#![allow(clippy::disallowed_methods, clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, Write};

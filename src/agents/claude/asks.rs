@@ -111,6 +111,11 @@ pub(super) fn denial(reason: &str) -> Value {
     json!({ "behavior": "deny", "message": reason })
 }
 
+/// A denial that ends the run.
+pub(super) fn stop() -> Value {
+    json!({ "behavior": "deny", "message": "The turn was stopped.", "interrupt": true })
+}
+
 fn asked(ask: &Ask) -> impl Iterator<Item = &Value> {
     ask.input.get("questions").and_then(Value::as_array).into_iter().flatten()
 }

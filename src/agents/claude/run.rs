@@ -66,7 +66,7 @@ struct Task {
 
 /// What comes next.
 enum Next {
-    Input(Option<AgentInput>),
+    Input(Option<Box<AgentInput>>),
     Line(Result<Value, String>),
     /// The chat took an event.
     Taken,
@@ -100,8 +100,11 @@ impl Task {
         loop {
             self.go_on().await;
             match self.next(&mut inputs, &events).await {
-                Next::Input(None | Some(AgentInput::Close)) | Next::Closed => return,
-                Next::Input(Some(input)) => self.told(input),
+                Next::Input(None) | Next::Closed => return,
+                Next::Input(Some(input)) => match *input {
+                    AgentInput::Close => return,
+                    input => self.told(input),
+                },
                 Next::Line(Ok(line)) => self.heard(&line).await,
                 Next::Line(Err(problem)) => self.ended(&problem).await,
                 Next::Taken => {}
@@ -120,7 +123,7 @@ impl Task {
         let has_events = !talk.out.is_empty();
         tokio::select! {
             biased;
-            input = inputs.recv() => Next::Input(input),
+            input = inputs.recv() => Next::Input(input.map(Box::new)),
             () = events.closed() => Next::Closed,
             permit = events.reserve(), if has_events => {
                 if let (Ok(permit), Some(event)) = (permit, talk.out.pop_front()) {

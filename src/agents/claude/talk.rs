@@ -348,9 +348,7 @@ impl Talk {
         }
         self.ask(&json!({ "subtype": "interrupt" }), Requested::Other);
         for (_, ask) in self.asks.drain() {
-            let mut denial = asks::denial("The turn was stopped.");
-            denial["interrupt"] = Value::Bool(true);
-            self.lines.push_back(wire::answer(&ask.request, &denial));
+            self.lines.push_back(wire::answer(&ask.request, &asks::stop()));
         }
         self.close_turn();
         if over {

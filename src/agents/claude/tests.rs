@@ -152,7 +152,8 @@ fn a_stopped_turn_whose_message_never_went_in_is_over_when_it_is_taken_back() {
 fn a_message_into_a_turn_that_is_never_read_comes_back_and_the_turn_ends() {
     let mut talk = talk();
     talk.begin(prompt("t"));
-    hear(&mut talk, &json!({ "type": "command_lifecycle", "command_uuid": written(&talk), "state": "started" }));
+    let message = written(&talk);
+    hear(&mut talk, &json!({ "type": "command_lifecycle", "command_uuid": message, "state": "started" }));
     hear(&mut talk, &init());
     let message = serde_json::from_value(json!({ "text": "x", "origin": { "kind": "user" } })).unwrap();
     talk.told(AgentInput::Steer { turn_id: "t".into(), id: "s".into(), message, blocks: Vec::new() });
@@ -169,7 +170,8 @@ fn points_are_told_once_the_chat_knows_the_conversation_that_they_are_in() {
     talk.goes_back = true;
     talk.conversation = Some("old".into());
     talk.begin(prompt("t"));
-    hear(&mut talk, &json!({ "type": "command_lifecycle", "command_uuid": written(&talk), "state": "started" }));
+    let message = written(&talk);
+    hear(&mut talk, &json!({ "type": "command_lifecycle", "command_uuid": message, "state": "started" }));
     assert!(!talk.out.iter().any(|event| matches!(event, AgentEvent::RewindPoint { .. })));
     hear(&mut talk, &init());
     let told: Vec<&str> = talk

@@ -110,7 +110,7 @@ impl World {
         let chat = chat_of(S);
         client.subscribe(&chat).await;
         client.subscribe(S).await;
-        Scene { _host: host, client, chat }
+        Scene { client, chat, _host: host }
     }
 
     /// The same after a restart.
@@ -119,14 +119,15 @@ impl World {
         let mut client = host.client("c2").await;
         let chat = chat_of(S);
         client.subscribe(&chat).await;
-        Scene { _host: host, client, chat }
+        Scene { client, chat, _host: host }
     }
 }
 
 struct Scene {
-    _host: TestHost,
     client: Client,
     chat: String,
+    // The last to go: a host waits for who is connected.
+    _host: TestHost,
 }
 
 impl Scene {
