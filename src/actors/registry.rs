@@ -242,7 +242,10 @@ impl Registry {
     fn pending_by_id(&self, segment: &str) -> Option<ChannelId> {
         let table = self.table();
         let sessions = table.pending.iter().filter(|(_, row)| row.kind == ChannelKind::Session);
-        sessions.filter(|(uri, _)| last_segment(uri) == Some(segment)).map(|(_, row)| ChannelId(row.id)).min()
+        sessions
+            .filter(|(uri, _)| catalogue::last_segment(uri) == Some(segment))
+            .map(|(_, row)| ChannelId(row.id))
+            .min()
     }
 
     fn listing(&self, shared: &Shared, session: ChannelId) -> Result<Option<Listing>, FoldFault> {
@@ -420,13 +423,9 @@ fn try_send(addr: &Addr<SessionActor>, message: SessionMessage) -> Option<Sessio
     }
 }
 
-fn last_segment(uri: &str) -> Option<&str> {
-    uri.rsplit('/').next().filter(|segment| !segment.is_empty())
-}
-
 /// The row of the index that finds a session by the last segment of its URI's path; the oldest session keeps it.
 pub fn session_by_id(shared: &Shared, uri: &str, id: ChannelId) -> Option<crate::events::RowOp> {
-    let segment = last_segment(uri)?;
+    let segment = catalogue::last_segment(uri)?;
     let stored = shared.store.get(Table::SessionById, segment.as_bytes()).ok()?.is_some();
     let is_oldest = shared.registry.pending_by_id(segment).is_none_or(|oldest| oldest == id);
     (!stored && is_oldest).then(|| crate::events::RowOp::Put {

@@ -48,6 +48,8 @@ pub struct Shared {
     /// The newest number of the log when this run began.
     pub began_after: ServerSeq,
     pub root: OnceLock<Addr<RootActor>>,
+    /// Held by an erasure and by a restoring: nothing comes back while it is being erased.
+    pub keeping: tokio::sync::Mutex<()>,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,
     /// Set when the host stops: nothing new is begun.

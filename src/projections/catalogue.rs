@@ -29,9 +29,8 @@ pub const PAGE_LIMIT: u64 = 1_000;
 /// The row operations that replace the catalogue's entry of `session`. `old` is the entry before, if there was one.
 pub fn replace(session: ChannelId, old: Option<&CatalogueRow>, new: &CatalogueRow) -> Vec<RowOp> {
     let mut ops = Vec::with_capacity(3);
-    let place = |row: &CatalogueRow| rows::recent_key(modified(row), session);
-    let old_place = old.filter(|row| !row.disposed).map(place);
-    let new_place = (!new.disposed).then(|| place(new));
+    let old_place = old.and_then(|row| place(session, row));
+    let new_place = place(session, new);
     if old_place != new_place {
         ops.extend(old_place.map(|key| RowOp::Delete { table: Table::Recent, key }));
         ops.extend(new_place.map(|key| RowOp::Put { table: Table::Recent, key, value: bytes::Bytes::new() }));
@@ -39,6 +38,16 @@ pub fn replace(session: ChannelId, old: Option<&CatalogueRow>, new: &CatalogueRo
     let value = serde_json::to_vec(new).unwrap_or_default().into();
     ops.push(RowOp::Put { table: Table::Session, key: rows::channel_key(session), value });
     ops
+}
+
+/// The key of the row that lists a session; `None` for one that is not listed.
+pub fn place(session: ChannelId, row: &CatalogueRow) -> Option<Vec<u8>> {
+    (!row.disposed).then(|| rows::recent_key(modified(row), session))
+}
+
+/// The last segment of a URI's path: the short name of a session.
+pub fn last_segment(uri: &str) -> Option<&str> {
+    uri.rsplit('/').next().filter(|segment| !segment.is_empty())
 }
 
 /// The row operations that take the entry of `session` away for good.

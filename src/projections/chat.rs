@@ -200,6 +200,11 @@ impl ChatFold {
         self.state.turns.last()
     }
 
+    /// Whether a turn or background work runs.
+    pub fn works(&self) -> bool {
+        self.state.active_turn.is_some() || self.state.background_work.iter().flatten().next().is_some()
+    }
+
     /// Applies an action that happened at `at`. An action that does not fit changes nothing.
     ///
     /// Returns the turn that it ended.

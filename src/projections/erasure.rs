@@ -33,6 +33,9 @@ pub struct Erasure {
     canvases: Vec<(u64, String)>,
     /// The chats with the sessions that they were ever in: what is said of them there goes too.
     mirrors: Vec<(u64, u64)>,
+    /// What the chats are forks of: it may be gone already, and keep turns for them alone.
+    #[serde(default)]
+    sources: Vec<u64>,
     pub events: u64,
     pub first: ServerSeq,
     pub last: ServerSeq,
@@ -63,6 +66,7 @@ impl Erasure {
             plan.canvases.extend(beside.canvases);
             plan.mirrors.extend(beside.sessions.into_iter().map(|session| (chat, session)));
         }
+        plan.sources = plan.sources(store)?;
         let mut seqs = (0, ServerSeq::MAX, 0);
         plan.each_event(store, &mut |seq| seqs = (seqs.0 + 1, seqs.1.min(seq), seqs.2.max(seq)))?;
         (plan.events, plan.first, plan.last) = seqs;
@@ -78,6 +82,7 @@ impl Erasure {
             chats,
             canvases: Vec::new(),
             mirrors: Vec::new(),
+            sources: Vec::new(),
             events: 0,
             first: 0,
             last: 0,
@@ -94,6 +99,17 @@ impl Erasure {
     /// The chats that go.
     pub fn chats(&self) -> impl Iterator<Item = (ChannelId, &str)> {
         self.chats.iter().map(|(id, uri)| (ChannelId(*id), uri.as_str()))
+    }
+
+    fn sources(&self, store: &dyn Store) -> Result<Vec<u64>, FoldFault> {
+        let mut sources = BTreeSet::new();
+        store.scan_rows(Table::Fork, &[], None, &mut |key, _| {
+            if number_of_key(key).is_some_and(|fork| self.chats.iter().any(|(chat, _)| *chat == fork)) {
+                sources.extend(rows::leading_number(key));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(sources.into_iter().collect())
     }
 
     fn each_event(&self, store: &dyn Store, visit: &mut dyn FnMut(ServerSeq)) -> Result<(), FoldFault> {
@@ -140,11 +156,7 @@ impl Erasure {
     /// # Errors
     /// [`FoldFault`] when the store cannot be read or written.
     pub fn finish_all(store: &dyn Store, at: i64, beside: Beside<'_>) -> Result<usize, FoldFault> {
-        let mut all: Vec<Self> = Vec::new();
-        store.scan_rows(Table::Erasing, &[], None, &mut |_, value| {
-            all.extend(serde_json::from_slice::<Self>(value).ok());
-            ControlFlow::Continue(())
-        })?;
+        let all = Self::all(store)?;
         let count = all.len();
         for erasure in all {
             if erasure.begun {
@@ -155,6 +167,34 @@ impl Erasure {
             }
         }
         Ok(count)
+    }
+
+    fn all(store: &dyn Store) -> Result<Vec<Self>, FoldFault> {
+        let mut all = Vec::new();
+        store.scan_rows(Table::Erasing, &[], None, &mut |_, value| {
+            all.extend(serde_json::from_slice::<Self>(value).ok());
+            ControlFlow::Continue(())
+        })?;
+        Ok(all)
+    }
+
+    /// Those that are in the log and not done.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn under_way(store: &dyn Store) -> Result<Vec<Self>, FoldFault> {
+        Ok(Self::all(store)?.into_iter().filter(|erasure| erasure.begun).collect())
+    }
+
+    /// Whether this channel goes with it.
+    pub fn removes(&self, channel: ChannelId) -> bool {
+        let whole = self.session.is_none() && self.channel == channel.0;
+        whole || self.chats.iter().chain(&self.canvases).any(|(id, _)| *id == channel.0)
+    }
+
+    /// Whether it takes words out of this session's channel.
+    pub fn rewrites(&self, session: ChannelId) -> bool {
+        self.mirrors.iter().any(|(_, of)| *of == session.0)
     }
 
     /// Removes it all. May be done again where it was left.
@@ -171,6 +211,11 @@ impl Erasure {
         }
         for (chat, uri) in self.chats() {
             erase_chat(store, chat, uri, beside)?;
+        }
+        for source in self.sources.iter().copied().map(ChannelId) {
+            if catalogue::uri(store, source)?.is_none() {
+                keep_for_forks(store, source, beside)?;
+            }
         }
         for (chat, session) in self.mirrors.iter().map(|(chat, session)| (ChannelId(*chat), ChannelId(*session))) {
             store.erase(session, &|record| match record.about == Some(chat) {
@@ -194,7 +239,7 @@ impl Erasure {
         if let Some(old) = catalogue::entry(store, id)? {
             ops.extend(catalogue::forget(id, &old));
         }
-        let segment = self.uri.rsplit('/').next().unwrap_or_default();
+        let segment = catalogue::last_segment(&self.uri).unwrap_or_default();
         let by_id = store.get(Table::SessionById, segment.as_bytes())?;
         if by_id.and_then(|value| rows::leading_number(&value)) == Some(id.0) {
             ops.push(RowOp::Delete { table: Table::SessionById, key: segment.as_bytes().to_vec() });
@@ -261,23 +306,9 @@ fn erase_chat(store: &dyn Store, chat: ChannelId, uri: &str, beside: Beside<'_>)
     for table in [Table::Head, Table::Checkpoint, Table::Running] {
         remove(store, table, &prefix, &|_| true)?;
     }
-    // What it was itself a fork of may be gone already and keep turns for it alone.
-    let mut sources = BTreeSet::new();
-    store.scan_rows(Table::Fork, &[], None, &mut |key, _| {
-        if key.ends_with(&prefix) {
-            sources.extend(key.get(..8).and_then(|of| Some(u64::from_be_bytes(of.try_into().ok()?))));
-        }
-        ControlFlow::Continue(())
-    })?;
     remove(store, Table::Fork, &[], &|key| key.ends_with(&prefix) && !key.starts_with(&prefix))?;
     append(store, forget_channel(uri, chat))?;
-    keep_for_forks(store, chat, beside)?;
-    for source in sources.into_iter().map(ChannelId) {
-        if catalogue::uri(store, source)?.is_none() {
-            keep_for_forks(store, source, beside)?;
-        }
-    }
-    Ok(())
+    keep_for_forks(store, chat, beside)
 }
 
 /// Removes the rows of an erased chat but for the turns that forks have.
@@ -318,7 +349,7 @@ fn silenced(action: &Bytes) -> Fate {
     match value.get("type").and_then(Value::as_str) {
         Some("session/chatAdded") => value.get_mut("summary").map_or((), silence_summary),
         Some("session/chatUpdated") => value.get_mut("changes").map_or((), silence_summary),
-        Some("session/inputNeededSet") => silence_input(&mut value),
+        Some("session/inputNeededSet") => value.get_mut("request").map_or((), silence_input),
         _ => {}
     }
     if value == before { Fate::Stays } else { Fate::Says(Bytes::from(value.to_string())) }
@@ -335,16 +366,18 @@ fn silence_summary(summary: &mut Value) {
     }
 }
 
-/// Texts of a question or a tool call; the fields that the reducers look at stay.
-fn silence_input(value: &mut Value) {
-    const KEPT: [&str; 8] = ["type", "kind", "id", "chat", "turnId", "clientId", "status", "toolCallId"];
-    match value {
-        Value::String(text) => text.clear(),
-        Value::Array(items) => items.iter_mut().for_each(silence_input),
-        Value::Object(fields) => {
-            fields.iter_mut().filter(|(key, _)| !KEPT.contains(&key.as_str())).for_each(|(_, v)| silence_input(v));
+/// A question keeps its id, and a tool call what AHP has in every one: an entry that its reducers do not know stays for ever.
+fn silence_input(request: &mut Value) {
+    const KEPT: [&str; 4] = ["status", "toolCallId", "confirmed", "success"];
+    const EMPTY: [&str; 4] = ["toolName", "displayName", "invocationMessage", "pastTenseMessage"];
+    if let Some(question) = request.get_mut("request").and_then(Value::as_object_mut) {
+        question.retain(|key, _| key == "id");
+    }
+    if let Some(call) = request.get_mut("toolCall").and_then(Value::as_object_mut) {
+        call.retain(|key, _| KEPT.contains(&key.as_str()) || EMPTY.contains(&key.as_str()));
+        for (_, words) in call.iter_mut().filter(|(key, _)| EMPTY.contains(&key.as_str())) {
+            *words = Value::from("");
         }
-        _ => {}
     }
 }
 

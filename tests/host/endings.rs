@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use scrollback::actors::agent::Ending;
+use scrollback::actors::agent::{AgentEvent, Ending};
 use scrollback::clock::Clock;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
@@ -274,4 +274,21 @@ async fn a_disposal_ends_the_running_turn_first_in_the_same_batch() {
 fn kind(record: &Record) -> String {
     let action: Value = serde_json::from_slice(&record.action).unwrap();
     action["type"].as_str().unwrap().to_owned()
+}
+
+/// An agent says what it does before it hears that its turn was stopped: nobody is told that of a chat in which nothing runs.
+#[tokio::test]
+async fn what_an_agent_says_that_it_does_after_its_turn_is_not_shown() {
+    let agent = RecordingAgent::new();
+    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let (mut client, chat) = open(&host).await;
+    client.say(&chat, "t", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    client.cancel(&chat, "t").await;
+    client.until_ended("t").await;
+    agent.emits(AgentEvent::Activity { text: Some("digging".into()) }).await;
+    agent.emits(AgentEvent::Remember { key: "later".into(), value: json!(1) }).await;
+    let said = |record: &Record| serde_json::from_slice::<Value>(&record.action).unwrap()["key"] == json!("later");
+    eventually("it is heard", || records(host.host.store().as_ref()).iter().any(said)).await;
+    assert_eq!(client.subscribe(&chat).await["state"].get("activity"), None);
 }

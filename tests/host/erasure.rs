@@ -1,10 +1,17 @@
 //! Erasure and restoring: what is closed can come back, and what is erased is gone for good while its forks stay whole.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use scrollback::actors::host::HostSettings;
+use scrollback::events::gated::GatedStore;
+use scrollback::events::memory::MemoryStore;
 use scrollback::events::{Kind, ServerSeq};
-use scrollback::projections::verify;
+use scrollback::projections::erasure::Erasure;
+use scrollback::projections::inputs::id_and_chat;
+use scrollback::projections::session::SessionFold;
+use scrollback::projections::{replay, verify};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, TestHost, markdown};
@@ -155,7 +162,7 @@ async fn an_erasure_that_a_crash_cut_short_is_finished_at_the_next_start() {
     {
         use scrollback::events::EventLog;
         let store = crate::harness::opened(directory.path());
-        let mut erasure = scrollback::projections::erasure::Erasure::plan(&store, P, "root:test").unwrap().unwrap();
+        let mut erasure = Erasure::plan(&store, P, "root:test").unwrap().unwrap();
         store.append(&[erasure.begin(0)]).unwrap();
         store.close_clean().unwrap();
     }
@@ -222,5 +229,190 @@ async fn an_erased_chat_that_had_moved_leaves_no_word_in_the_session_that_it_was
     host.host.erase("root:test", P).await.unwrap();
     assert_eq!(says(&host, "secret"), None);
     assert_eq!(says(&host, "the shared word"), None);
+    verified(&host);
+}
+
+#[tokio::test]
+async fn what_comes_back_is_at_rest_and_its_queue_waits_for_a_person() {
+    let host = TestHost::in_memory();
+    let mut client = told(&host).await;
+    client.subscribe("ahp-root://").await;
+    let waits = |kind: &str, id: &str| json!({ "type": "chat/pendingMessageSet", "kind": kind, "id": id, "message": crate::harness::message("later") });
+    for (turn, closes, closed) in [("t3", "disposeChat", P), ("t4", "disposeSession", S)] {
+        client.say(P, turn, "/background watch 60000\n/activity digging\n/sleep 60000").await;
+        client.until_type("chat/backgroundWorkSet").await;
+        client.until_type("chat/activityChanged").await;
+        client.accepted(P, waits("queued", &format!("q-{turn}"))).await;
+        client.accepted(P, waits("steering", &format!("s-{turn}"))).await;
+        client.ask(closes, json!({ "channel": closed })).await.unwrap();
+        verified(&host);
+        host.host.restore("root:test", closed).await.unwrap();
+        verified(&host);
+        let back = state(&mut client, P).await;
+        for key in ["activeTurn", "activity", "steeringMessage"] {
+            assert_eq!(back.get(key), None, "{closed}: {key}");
+        }
+        assert!(back["backgroundWork"].as_array().is_none_or(Vec::is_empty), "{closed}: {back}");
+        let queued = back["queuedMessages"].as_array().unwrap();
+        assert!(queued.iter().any(|message| message["id"] == json!(format!("s-{turn}"))), "{closed}: {queued:?}");
+        let session = state(&mut client, S).await;
+        assert_eq!(session["_meta"]["scrollback.pausedQueues"], json!([P]), "{closed}");
+        // What waits goes out when a turn ends well.
+        client.run(P, &format!("{turn}-go"), "/say on").await;
+        client.envelope(|e| e["action"]["type"] == json!("chat/turnComplete")).await;
+        client.envelope(|e| e["action"]["type"] == json!("chat/turnComplete")).await;
+    }
+    let running = scrollback::events::Table::Running;
+    let mut rows = 0;
+    let count = &mut |_: &[u8], _: &[u8]| {
+        rows += 1;
+        ControlFlow::Continue(())
+    };
+    host.host.store().scan_rows(running, &[], None, count).unwrap();
+    assert_eq!(rows, 0);
+}
+
+/// The chats that come back are read from the store, where what ended them has to be.
+#[tokio::test]
+async fn what_is_restored_while_its_end_is_on_its_way_comes_back_with_it() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut client = told(&host).await;
+    for (turn, closes, closed) in [("t3", "disposeChat", P), ("t4", "disposeSession", S)] {
+        client.subscribe(P).await;
+        client.say(P, turn, "/sleep 60000").await;
+        client.envelope(|e| e["action"]["turnId"] == json!(turn)).await;
+        gate.hold();
+        client.send(json!({ "jsonrpc": "2.0", "id": turn, "method": closes, "params": { "channel": closed } })).await;
+        crate::harness::eventually("the end is on its way", || gate.held() > 0).await;
+        let restored = {
+            let (host, closed) = (Arc::clone(&host.host), closed.to_owned());
+            tokio::spawn(async move { host.restore("root:test", &closed).await })
+        };
+        client.drain().await;
+        gate.release_all();
+        restored.await.unwrap().unwrap();
+        let back = state(&mut client, P).await;
+        assert_eq!((back.get("activeTurn"), ids(&back).last().unwrap().as_str()), (None, turn), "{closed}");
+        client.run(P, &format!("{turn}-on"), "/say on").await;
+    }
+    host.stop_and_scan(|actions| {
+        let ends =
+            |turn: &str| actions.iter().filter(|a| a["type"] == "chat/turnCancelled" && a["turnId"] == turn).count();
+        assert_eq!((ends("t3"), ends("t4")), (1, 1));
+    });
+}
+
+#[tokio::test]
+async fn a_chat_that_comes_back_fits_into_what_its_session_is_by_now() {
+    let host = TestHost::in_memory();
+    let mut client = host.client("c").await;
+    let uris = ["file:///usr", "file:///tmp", "file:///etc"];
+    client.ask("createSession", json!({ "channel": S, "workingDirectories": uris })).await.unwrap();
+    let first = crate::harness::chat_of(S);
+    let own = json!({ "channel": S, "chat": P, "workingDirectories": [uris[1], uris[2]] });
+    client.ask("createChat", own).await.unwrap();
+    client.subscribe(S).await;
+    client.subscribe(P).await;
+    client.run(P, "t", "/say hello").await;
+    // The default chat comes back as a peer, which may be moved.
+    client.ask("disposeChat", json!({ "channel": first })).await.unwrap();
+    host.host.restore("root:test", &first).await.unwrap();
+    let session = state(&mut client, S).await;
+    assert_eq!(session["defaultChat"], json!(P));
+    let movable = |session: &Value, chat: &str| {
+        let chats = session["chats"].as_array().unwrap();
+        chats.iter().find(|listed| listed["resource"] == json!(chat)).unwrap()["movable"].clone()
+    };
+    assert_eq!((movable(&session, &first), movable(&session, P)), (json!(true), json!(false)));
+    let source = json!({ "kind": "fork", "chat": P, "turnId": "t" });
+    // What went from the session meanwhile is gone from the chat too, and from what is made of it.
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    client.accepted(S, json!({ "type": "session/workingDirectoryRemoved", "directory": uris[1] })).await;
+    assert!(client.ask("createChat", json!({ "channel": S, "chat": F, "source": source })).await.is_err());
+    client.ask("x-scrollback/forkAt", json!({ "channel": P, "chat": F, "turnId": "t" })).await.unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    let session = state(&mut client, S).await;
+    for chat in [P, F] {
+        assert_eq!(state(&mut client, chat).await["workingDirectories"], json!([uris[2]]), "{chat}");
+        assert_eq!(movable(&session, chat), json!(true), "{chat}");
+    }
+    verified(&host);
+}
+
+/// Between the record of an erasure and its end.
+#[tokio::test]
+async fn nothing_is_made_of_a_chat_that_is_being_erased_and_it_does_not_come_back() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let host = TestHost::start(Arc::new(store), Options::default());
+    let mut client = told(&host).await;
+    let page = json!({ "channel": P, "title": "page", "html": "<p>hello</p>" });
+    client.ask("x-scrollback/publishVisual", page).await.unwrap();
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    gate.hold();
+    let erased = {
+        let host = Arc::clone(&host.host);
+        tokio::spawn(async move { host.erase("root:test", P).await })
+    };
+    crate::harness::eventually("it is to be written down", || gate.held() > 0).await;
+    gate.release_one();
+    let under_way = || !Erasure::under_way(host.host.store().as_ref()).unwrap().is_empty();
+    crate::harness::eventually("it is written down", under_way).await;
+    let fork = json!({ "channel": P, "chat": F, "turnId": "t1" });
+    assert_eq!(client.refused("x-scrollback/forkAt", fork).await, (-32008, "not-found".to_owned()));
+    let restored = {
+        let host = Arc::clone(&host.host);
+        tokio::spawn(async move { host.restore("root:test", P).await })
+    };
+    client.drain().await;
+    gate.release_all();
+    assert!(erased.await.unwrap().unwrap().events > 10);
+    assert_eq!(restored.await.unwrap().unwrap_err().code, "not-found");
+    verified(&host);
+}
+
+/// The session's own events name what an erased chat waited for, without its words.
+#[tokio::test]
+async fn what_a_session_says_of_what_an_erased_chat_waited_for_is_still_read_and_has_no_words() {
+    let host = TestHost::in_memory();
+    let mut client = told(&host).await;
+    let tools = json!({ "clientId": "c", "tools": [{ "name": "secret-tool" }] });
+    client.accepted(S, json!({ "type": "session/activeClientSet", "activeClient": tools })).await;
+    for (turn, script) in [
+        ("t3", "/question the secret? | secret-red | secret-blue"),
+        ("t4", "/ask-tool secret-rm all"),
+        ("t5", "/client-tool secret-tool all"),
+    ] {
+        client.say(P, turn, script).await;
+        let asked = client.until_type("session/inputNeededSet").await["action"]["request"].clone();
+        if asked["kind"] == json!("chatInput") {
+            let question = &asked["request"]["questions"][0];
+            let value = json!({ "kind": "selected", "value": question["options"][0]["id"] });
+            let answer = json!({ "type": "chat/inputAnswerChanged", "requestId": asked["request"]["id"],
+                "questionId": question["id"], "answer": { "state": "draft", "value": value } });
+            client.accepted(P, answer).await;
+        }
+        client.cancel(P, turn).await;
+        client.until_ended(turn).await;
+    }
+    let before = state(&mut client, S).await;
+    host.host.erase("root:test", P).await.unwrap();
+    assert_eq!(says(&host, "secret-r").or(says(&host, "secret-b")), None);
+    let mut at = None;
+    let mut entries = BTreeSet::new();
+    let mut visit = |record: scrollback::events::Record| {
+        if record.channel.as_str() == S {
+            replay::step::<SessionFold>(&mut at, &record).unwrap();
+            let waits = at.as_ref().unwrap().fold.state.input_needed.clone();
+            entries.extend(waits.iter().flatten().map(|entry| id_and_chat(entry).unwrap().0.to_owned()));
+        }
+        ControlFlow::Continue(())
+    };
+    host.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
+    assert_eq!(entries.len(), 4, "{entries:?}");
+    let after = state(&mut client, S).await;
+    assert_eq!((&after["inputNeeded"], &after["chats"][0]), (&before["inputNeeded"], &before["chats"][0]));
     verified(&host);
 }

@@ -20,7 +20,7 @@ fn all_steps() -> usize {
 
 /// What no walk of the usual length can do without; then what a much longer one cannot.
 const SERVED: [&[&str]; 2] = [
-    &["createChat", "disposeChat", "disposeSession", "x-scrollback/publishVisual"],
+    &["createChat", "disposeChat", "disposeSession", "x-scrollback/publishVisual", "log restore", "log erase"],
     &["moveChat", "x-scrollback/clear", "x-scrollback/forkAt"],
 ];
 const RECORDED: [&[&str]; 2] = [
@@ -33,7 +33,7 @@ const RECORDED: [&[&str]; 2] = [
         "chat/draftChanged",
         "session/metaChanged",
     ],
-    &["chat/error", "chat/toolCallConfirmed", "chat/inputCompleted", "host/steeringHanded"],
+    &["chat/error", "chat/toolCallConfirmed", "chat/inputCompleted", "host/steeringHanded", "chat/workingDirectorySet"],
 ];
 /// How many times the usual length a much longer walk has.
 const MUCH_LONGER: usize = 5;
@@ -93,6 +93,11 @@ async fn mirrors_hold_what_the_host_holds_when_it_crashes_in_between() {
     for _ in 0..6 {
         let count = 1 + random.below(all_steps() as u64 / 6) as usize;
         steps(&mut walk, &mut random, count).await;
+        // Half of the crashes come while something is erased.
+        if random.below(2) == 0 {
+            handle.fail_after(random.below(20));
+            walk.erase_at_the_end(random.below(1 << 32)).await;
+        }
         let gone = std::mem::replace(&mut handle, Arc::new(Watched::over(Arc::clone(&store))));
         walk = walk.crash(|| gone.fail(true), || TestHost::start(handle.clone(), keeping(&directory))).await;
     }

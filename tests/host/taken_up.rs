@@ -3,7 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use scrollback::actors::agent::{AgentEvent, AgentExtras, Ending, ToolAsk};
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use scrollback::actors::agent::{
+    Agent, AgentEvent, AgentExtras, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, ToolAsk,
+};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::{Record, ServerSeq, Store};
 use serde_json::{Value, json};
@@ -304,6 +308,66 @@ async fn a_turn_that_is_interrupted_while_the_disk_takes_nothing_goes_on_when_it
         other.until_ended("t").await;
     }
     assert_eq!(laws::check(store.as_ref()), [] as [String; 0]);
+}
+
+/// Ends at once what it is handed again, and works on what is new.
+struct Finishing(RecordingAgent);
+
+struct FinishingProcess(AgentSink);
+
+impl Agent for Finishing {
+    fn provider(&self) -> &str {
+        self.0.provider()
+    }
+    fn info(&self) -> AgentInfo {
+        self.0.info()
+    }
+    fn extras(&self) -> AgentExtras {
+        self.0.extras()
+    }
+    fn configuration(&self) -> (SessionConfigSchema, JsonObject) {
+        self.0.configuration()
+    }
+    fn start(&self, _: ProcessStart, events: AgentSink) -> Box<dyn AgentProcess> {
+        Box::new(FinishingProcess(events))
+    }
+}
+
+impl AgentProcess for FinishingProcess {
+    fn send(&mut self, input: AgentInput) {
+        let AgentInput::Prompt(prompt) = input else { return };
+        if prompt.attempt > 0 {
+            let (events, turn_id) = (self.0.clone(), prompt.turn_id);
+            actix_web::rt::spawn(async move {
+                let _ = events.send(AgentEvent::Ended { turn_id, ending: Ending::Complete }).await;
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_start_does_not_wait_for_the_turns_that_follow_those_it_takes_up() {
+    let store = Arc::new(Watched::new());
+    let agent = RecordingAgent::new();
+    let host = TestHost::start(Arc::clone(&store) as _, with(&agent));
+    let (mut client, chat) = open(&host).await;
+    client.say(&chat, "t", "hello").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    client.queue(&chat, "q", "next").await;
+    client.envelope(|e| e["action"]["type"] == json!("chat/pendingMessageSet")).await;
+    client.hang_up().await;
+    host.stop();
+    let began = std::time::Instant::now();
+    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(Finishing(agent))];
+    let host = TestHost::start(Arc::clone(&store) as _, Options { agents, ..Options::default() });
+    // It would wait for half a minute.
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+    let mut client = host.client("d").await;
+    let state = client.subscribe(&chat).await["state"].clone();
+    if state["turns"].as_array().unwrap().is_empty() {
+        client.until_ended("t").await;
+    }
+    verified(&host);
 }
 
 /// The real host, killed: the demo goes on with the step at which it was.

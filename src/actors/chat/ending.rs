@@ -68,6 +68,25 @@ pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -
     (entries, effects)
 }
 
+/// What goes when the chat goes: its turn, with all that follows, and what went on in the background.
+pub fn with_the_chat(core: &SessionCore, cell: &ChatCell, at: Millis) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    if let Some(action) = cancelled(&cell.fold, at) {
+        entries.push(Entry::Host(action));
+        entries.extend(after(core, cell, false, at).0);
+    }
+    entries.extend(background_over(&cell.fold));
+    entries
+}
+
+/// Takes what goes on in the background off its list.
+fn background_over(chat: &ChatFold) -> impl Iterator<Item = Entry> {
+    let works = chat.state.background_work.iter().flatten();
+    let ids = works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned()));
+    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+    ids.map(move |id| Entry::Host(removed(id)))
+}
+
 /// Clears what the chat says that it is doing.
 pub fn quiet(cell: &ChatCell) -> Option<Entry> {
     let clear = || Entry::Host(StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None }));
@@ -100,16 +119,10 @@ impl ChatActor {
 
     /// What is listed as going on in the background ended with the process that did it.
     pub(super) fn end_background_work(&mut self, ctx: &mut Context<Self>) {
-        let ids: Vec<String> = {
-            let cell = self.cell.borrow();
-            let works = cell.fold.state.background_work.iter().flatten();
-            works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned())).collect()
-        };
-        if ids.is_empty() {
+        let entries: Vec<Entry> = background_over(&self.cell.borrow().fold).collect();
+        if entries.is_empty() {
             return;
         }
-        let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
-        let entries = ids.into_iter().map(|id| Entry::Host(removed(id))).collect();
         let by = self.by_host();
         self.record(by, entries, Vec::new(), ctx);
     }

@@ -56,7 +56,7 @@ use crate::projections::{replay, turns};
 
 pub use client_tools::abandoned;
 pub use decide::{Effect, Entry, foresee, needs_work, sends};
-pub use ending::cancelled;
+pub use ending::{cancelled, with_the_chat};
 pub use listed_process::{Listed, list_process, listed_as_running};
 pub use message::parse_message;
 pub use text::PendingText;
@@ -386,7 +386,7 @@ impl ChatActor {
 }
 
 /// Adds one entry to a recording.
-fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
+pub fn apply(recording: &mut Recording<'_>, cell: &mut ChatCell, entry: Entry) {
     match entry {
         Entry::Client(action) => recording.chat_action(cell, action, true),
         Entry::Host(action) => recording.chat_action(cell, Action::host(action), false),

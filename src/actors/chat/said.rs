@@ -103,6 +103,8 @@ impl ChatActor {
             }
             AgentEvent::ToolDone { turn_id, tool_call_id, result } => self.tool_done(turn_id, tool_call_id, result),
             AgentEvent::BackgroundWork { work } => vec![self.background_work(work)],
+            // It was said before the agent heard that the turn is over, and nothing would clear it.
+            AgentEvent::Activity { text: Some(_) } if self.cell.borrow().fold.state.active_turn.is_none() => Vec::new(),
             other => action_of(other).map(Entry::Host).into_iter().collect(),
         }
     }

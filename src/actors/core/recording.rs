@@ -199,7 +199,7 @@ impl Recording<'_> {
             }
             StateAction::ChatTurnResume(_) if chat.fold.state.active_turn.is_some() => self.runs(chat),
             StateAction::ChatBackgroundWorkSet(_) => self.runs(chat),
-            StateAction::ChatBackgroundWorkRemoved(_) if !works(chat) => self.rests(chat),
+            StateAction::ChatBackgroundWorkRemoved(_) if !chat.fold.works() => self.rests(chat),
             StateAction::ChatPendingMessageSet(set) => self.use_id(chat, b'm', &set.id),
             _ => {}
         }
@@ -258,7 +258,7 @@ impl Recording<'_> {
             RowOp::Put { table: Table::Turn, key, value },
             RowOp::Put { table: Table::Used, key: rows::used_key(chat.id, b't', &turn.turn_id), value: n },
         ]);
-        if !works(chat) {
+        if !chat.fold.works() {
             self.rests(chat);
         }
         self.tally(chat.id, |tally| tally.ended = turn.n);
@@ -510,12 +510,6 @@ impl Recording<'_> {
         core.shared.registry.list(core.id, &row);
         core.listed = Some(row);
     }
-}
-
-/// Whether a turn or background work runs in a chat.
-fn works(chat: &ChatCell) -> bool {
-    let state = &chat.fold.state;
-    state.active_turn.is_some() || state.background_work.iter().flatten().next().is_some()
 }
 
 /// Lets the agent hear of the workers that are over.

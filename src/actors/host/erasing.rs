@@ -77,9 +77,15 @@ impl Host {
     /// # Errors
     /// A [`Refusal`] for what is not there, or is not gone.
     pub async fn restore(&self, principal: &str, uri: &str) -> Result<(), Refusal> {
+        let _alone = self.shared.keeping.lock().await;
         let row = catalogue::channel(self.shared.store.as_ref(), uri).map_err(unavailable)?;
         let row = row.filter(|row| matches!(row.kind, ChannelKind::Chat | ChannelKind::Session));
         let row = row.ok_or_else(|| not_there(uri))?;
+        // An erasure that failed half way is finished at the next start.
+        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(unavailable)?;
+        if erasures.iter().any(|erasure| erasure.removes(ChannelId(row.id))) {
+            return Err(not_there(uri));
+        }
         let what = match row.kind {
             ChannelKind::Chat => Restoring::Chat(uri.into()),
             _ => Restoring::Session,
@@ -102,6 +108,7 @@ async fn ask(send: impl FnOnce(Reply)) -> Answer {
 
 /// See [`Host::erase`].
 pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
+    let _alone = shared.keeping.lock().await;
     let row = catalogue::channel(shared.store.as_ref(), uri).map_err(unavailable)?.ok_or_else(|| not_there(uri))?;
     let session = ChannelId(row.session);
     close(shared, principal, uri, row.kind).await?;

@@ -142,12 +142,12 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
 const RECOVERY_WAIT: Duration = Duration::from_secs(30);
 
-/// A chat in which a turn runs, as its row has it.
+/// A chat in which a turn runs, or background work.
 struct Running {
     chat: ChannelId,
     uri: Channel,
-    /// How often the turn was taken up.
-    attempts: Vec<u8>,
+    /// Its newest event.
+    newest: Option<ServerSeq>,
 }
 
 /// A running host.
@@ -211,6 +211,7 @@ impl Host {
             links,
             began_after,
             root: OnceLock::new(),
+            keeping: tokio::sync::Mutex::new(()),
             deferred_titles: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             processes: AtomicU64::new(0),
@@ -234,12 +235,12 @@ impl Host {
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;
         let mut awaited = Vec::with_capacity(running.len());
-        for Running { chat, uri, attempts } in &running {
+        for Running { chat, uri, newest } in &running {
             match self.shared.registry.resolve(uri.as_str()) {
                 Ok(Some(found)) if found.id == *chat => {
                     let message = SessionMessage::Recover { chat: found.channel };
                     self.shared.registry.send(found.session, message);
-                    awaited.push((*chat, attempts.clone()));
+                    awaited.push((*chat, *newest));
                 }
                 Ok(_) => tracing::warn!(chat = %uri, "a turn runs in a chat that is gone"),
                 Err(fault) => tracing::error!(%fault, chat = %uri, "an interrupted turn cannot be ended"),
@@ -249,26 +250,30 @@ impl Host {
         while started.elapsed() < RECOVERY_WAIT {
             // Where it fails, the running turns are still in the store, and it is tried again.
             let _ = self.shared.writer.barrier().await;
+            // What is decided of a chat is the first that is recorded in it. What runs in it by then may be the next turn.
             let running = self.running()?;
-            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.attempts))) {
+            if !running.into_iter().any(|running| awaited.contains(&(running.chat, running.newest))) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // It is decided at once, in more than one batch where background work ends too.
+        let _ = self.shared.writer.barrier().await;
         Ok(running.len())
     }
 
     fn running(&self) -> Result<Vec<Running>, LogFault> {
         let store = self.shared.store.as_ref();
         let mut ids = Vec::new();
-        store.scan_rows(Table::Running, &[], None, &mut |key, attempts| {
-            ids.extend(number_of_key(key).map(|id| (ChannelId(id), attempts.to_vec())));
+        store.scan_rows(Table::Running, &[], None, &mut |key, _| {
+            ids.extend(number_of_key(key).map(ChannelId));
             ControlFlow::Continue(())
         })?;
         let mut running = Vec::new();
-        for (chat, attempts) in ids {
+        for chat in ids {
+            let newest = store.last_of(chat, ServerSeq::MAX)?;
             match catalogue::uri(store, chat) {
-                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, attempts })),
+                Ok(uri) => running.extend(uri.map(|uri| Running { chat, uri, newest })),
                 Err(FoldFault::Log(fault)) => return Err(fault),
                 Err(other) => tracing::error!(fault = %other, "a channel's row cannot be read"),
             }

@@ -204,7 +204,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             if let Some(cell) = &cell {
-                end_turn(&mut recording, &mut cell.borrow_mut());
+                end_what_runs(&mut recording, &mut cell.borrow_mut());
                 // Its process goes with it: nobody speaks for its workers any more. They stay listed.
                 recording.end_workers(&mut cell.borrow_mut(), Ends::All);
                 recording.owes_nothing(&mut cell.borrow_mut());
@@ -256,7 +256,7 @@ impl SessionActor {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
             for cell in &cells {
-                end_turn(&mut recording, &mut cell.borrow_mut());
+                end_what_runs(&mut recording, &mut cell.borrow_mut());
                 recording.owes_nothing(&mut cell.borrow_mut());
                 cell.borrow_mut().is_gone = true;
             }
@@ -436,10 +436,11 @@ fn canvases(cell: &ChatCell) -> Vec<Channel> {
     cell.fold.visuals.iter().map(Visual::canvas).collect()
 }
 
-/// Cancels the running turn of a chat that goes.
-fn end_turn(recording: &mut Recording<'_>, cell: &mut ChatCell) {
-    if let Some(action) = chat::cancelled(&cell.fold, recording.at()) {
-        recording.chat_action(cell, Action::host(action), false);
+/// Ends what runs in a chat that goes, so that it is at rest when it comes back.
+fn end_what_runs(recording: &mut Recording<'_>, cell: &mut ChatCell) {
+    let entries = chat::with_the_chat(recording.core, cell, recording.at());
+    if !entries.is_empty() {
+        entries.into_iter().for_each(|entry| chat::apply(recording, cell, entry));
         recording.mirror(cell, true);
     }
 }

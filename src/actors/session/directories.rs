@@ -8,7 +8,7 @@ use ahp_types::actions::{
     ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, SessionWorkingDirectoryReplacedAction,
     StateAction,
 };
-use ahp_types::state::{MultipleWorkingDirectoriesCapability, SessionState};
+use ahp_types::state::{ChatState, MultipleWorkingDirectoriesCapability, SessionState};
 
 use super::beside::InChat;
 use crate::actors::core::SessionCore;
@@ -70,6 +70,18 @@ pub fn in_chats(state: &SessionState, action: &StateAction) -> Vec<InChat> {
             change(Channel::from(chat.as_str()), own, &kept)
         })
         .collect()
+}
+
+/// Those of `own` that the session has: a chat that was closed keeps its list, whatever went from the session since.
+pub fn still(state: &SessionState, own: &[String]) -> Vec<String> {
+    let listed: Vec<&String> = state.working_directories.iter().flatten().collect();
+    own.iter().filter(|directory| listed.contains(directory)).cloned().collect()
+}
+
+/// What a chat's own list loses when it comes back into its session.
+pub fn on_return(state: &SessionState, chat: &ChatState) -> Vec<StateAction> {
+    let Some(own) = &chat.working_directories else { return Vec::new() };
+    change(Channel::from(chat.resource.as_str()), own, &still(state, own)).before
 }
 
 /// The list as the reducer of `session/workingDirectoryReplaced` leaves it.

@@ -127,6 +127,12 @@ pub enum SessionMessage {
         principal: Arc<str>,
         reply: Reply,
     },
+    /// The same, once what ended it is on disk.
+    BringBack {
+        what: Restoring,
+        principal: Arc<str>,
+        reply: Reply,
+    },
     /// The session is disposed and its events are about to go: let go of what is held, and write nothing.
     Forget {
         reply: Reply,
@@ -241,6 +247,7 @@ impl SessionMessage {
             | SessionMessage::FetchTurns { reply, .. }
             | SessionMessage::Command { reply, .. }
             | SessionMessage::Restore { reply, .. }
+            | SessionMessage::BringBack { reply, .. }
             | SessionMessage::Forget { reply } => reply(Err(refusal())),
             SessionMessage::MoveChat(command) => (command.reply)(Err(refusal())),
             SessionMessage::MoveIn(arrival) => arrival.back.answer(Err(refusal())),

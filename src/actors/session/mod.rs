@@ -205,7 +205,10 @@ impl SessionActor {
         };
         let message = match message {
             SessionMessage::Restore { what, principal, reply } => {
-                return self.restore(&core, &what, principal, reply);
+                return self.restore(&core, what, principal, reply, ctx);
+            }
+            SessionMessage::BringBack { what, principal, reply } => {
+                return self.bring_back(&core, &what, principal, reply);
             }
             SessionMessage::Forget { reply } => return self.forget(&core, reply, ctx),
             message => message,
@@ -279,6 +282,7 @@ impl SessionActor {
                 }
             }
             SessionMessage::Restore { .. }
+            | SessionMessage::BringBack { .. }
             | SessionMessage::Forget { .. }
             | SessionMessage::Lost { .. }
             | SessionMessage::ChatPanicked

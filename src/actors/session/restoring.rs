@@ -5,11 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
-use ahp_types::actions::{SessionChatAddedAction, StateAction};
+use ahp_types::actions::{ChatMovableChangedAction, SessionChatAddedAction, StateAction};
+use ahp_types::state::{ChatState, SessionState};
 use serde_json::json;
 
+use super::beside::keep_until_durable;
 use super::chats::invalid;
 use super::{Restoring, SessionActor, SessionMessage, no_such_chat, refusal_of_lost, refuse};
+use super::{directories, role};
 use crate::actors::chat::{ChatMessage, list_paused};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::core::{By, SessionCore};
@@ -23,7 +26,34 @@ use crate::projections::mirror;
 type Core = Rc<RefCell<SessionCore>>;
 
 impl SessionActor {
-    pub(super) fn restore(&mut self, core: &Core, what: &Restoring, principal: Arc<str>, reply: Reply) {
+    /// What comes back is read from the store: the batch that ended it has to be there.
+    pub(super) fn restore(
+        &mut self,
+        core: &Core,
+        what: Restoring,
+        principal: Arc<str>,
+        reply: Reply,
+        ctx: &mut Context<Self>,
+    ) {
+        let core = core.borrow();
+        if let Err(refusal) = is_gone(&core, &what) {
+            return refuse(&core, refusal, reply);
+        }
+        // By way of the registry: this actor may have fallen asleep by then.
+        let (shared, session, address) = (Arc::clone(&self.shared), self.id, ctx.address());
+        core.lane.release_on_disk(Box::new(move |place| match place {
+            Ok(_) => shared.registry.send(session, SessionMessage::BringBack { what, principal, reply }),
+            Err(lost) => {
+                let refuse = move || reply(Err(refusal_of_lost(&lost)));
+                address.do_send(SessionMessage::Tell(Box::new(refuse)));
+            }
+        }));
+    }
+
+    pub(super) fn bring_back(&mut self, core: &Core, what: &Restoring, principal: Arc<str>, reply: Reply) {
+        if let Err(refusal) = is_gone(&core.borrow(), what) {
+            return refuse(&core.borrow(), refusal, reply);
+        }
         let by = By { principal, at: self.shared.clock.now(), client: None };
         match what {
             Restoring::Session => self.restore_session(core, by, reply),
@@ -32,10 +62,6 @@ impl SessionActor {
     }
 
     fn restore_session(&mut self, core: &Core, by: By, reply: Reply) {
-        if !core.borrow().fold.disposed {
-            let text = format!("{} is not disposed", core.borrow().channel);
-            return refuse(&core.borrow(), invalid("not-gone", text), reply);
-        }
         {
             let mut core = core.borrow_mut();
             let mut recording = core.record(by);
@@ -62,13 +88,6 @@ impl SessionActor {
     }
 
     fn restore_chat(&mut self, core: &Core, chat: &Channel, by: By, reply: Reply) {
-        if core.borrow().fold.disposed {
-            let text = format!("the session {} is disposed: restore it first", core.borrow().channel);
-            return refuse(&core.borrow(), invalid("disposed", text), reply);
-        }
-        if core.borrow().fold.state.chats.iter().any(|listed| listed.resource == chat.as_str()) {
-            return refuse(&core.borrow(), invalid("not-gone", format!("{chat} is not closed")), reply);
-        }
         let limit = self.shared.settings.max_chats_in_session;
         if core.borrow().fold.state.chats.len() >= limit {
             metrics::counter!("scrollback_limit_met_total", "limit" => "chats").increment(1);
@@ -83,16 +102,25 @@ impl SessionActor {
                 return refuse(&core.borrow(), refusal, reply);
             }
         };
+        let cell = Rc::new(RefCell::new(cell));
         {
             let mut core = core.borrow_mut();
+            core.chats.insert(chat.to_string(), Rc::clone(&cell));
+            let mut cell = cell.borrow_mut();
+            let changes = as_in(&core.fold.state, &cell.fold.state);
+            let mut recording = core.record(by);
+            for action in changes {
+                recording.chat_action(&mut cell, Action::host(action), false);
+            }
             let waits = cell.fold.state.queued_messages.iter().flatten().next().is_some();
             let summary = mirror::summary_of(&cell.fold.state);
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
-            let mut recording = core.record(by);
             recording.session_action(Action::host(added), Some(cell.id), false);
             list_paused(&mut recording, chat, Some(cell.id), waits);
             recording.finish(None);
-            core.chats.insert(chat.to_string(), Rc::new(RefCell::new(cell)));
+        }
+        if let Some(actor) = self.chat(core, chat) {
+            keep_until_durable(&core.borrow(), &(cell, actor));
         }
         super::answer(&core.borrow(), Ok(command::null()), reply);
     }
@@ -109,5 +137,31 @@ impl SessionActor {
         self.shared.registry.let_go(self.id);
         reply(Ok(command::null()));
         ctx.address().do_send(SessionMessage::Stop);
+    }
+}
+
+/// What changes in a chat that comes back into a session which may have other directories and another default chat by now.
+fn as_in(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
+    let mut changes = directories::on_return(session, chat);
+    let movable = role::is_movable(session, &mirror::summary_of(chat));
+    if chat.movable.unwrap_or(false) != movable {
+        changes.push(StateAction::ChatMovableChanged(ChatMovableChangedAction { movable }));
+    }
+    changes
+}
+
+/// Whether it can come back: it is gone, and what it is in is not.
+fn is_gone(core: &SessionCore, what: &Restoring) -> Result<(), Refusal> {
+    let channel = &core.channel;
+    match what {
+        Restoring::Session if core.fold.disposed => Ok(()),
+        Restoring::Session => Err(invalid("not-gone", format!("{channel} is not disposed"))),
+        Restoring::Chat(_) if core.fold.disposed => {
+            Err(invalid("disposed", format!("the session {channel} is disposed: restore it first")))
+        }
+        Restoring::Chat(chat) => match core.fold.state.chats.iter().any(|listed| listed.resource == chat.as_str()) {
+            true => Err(invalid("not-gone", format!("{chat} is not closed"))),
+            false => Ok(()),
+        },
     }
 }

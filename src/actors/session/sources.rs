@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::SessionActor;
 use super::chats::invalid;
+use super::directories;
 use crate::actors::chat::conversation::answer_text;
 use crate::actors::chat::decide::truncated::{branch, on_the_branch};
 use crate::actors::command::{Refusal, RefusalKind};
@@ -20,6 +21,7 @@ use crate::actors::visuals::{self, Published};
 use crate::events::rows::{self, leading_number};
 use crate::events::{Channel, RowOp, ServerSeq, Table};
 use crate::projections::chat::{Branch, ChatFold, Forked};
+use crate::projections::erasure::Erasure;
 use crate::projections::turns::{self, StoredTurn};
 use crate::projections::visual::Visual;
 use crate::projections::{FoldFault, replay};
@@ -181,7 +183,10 @@ impl SessionActor {
             Source::ForkAt { .. } => self.read_chat(&uri).map_err(unreadable)?,
             Source::Fork { .. } | Source::SideChat { .. } => None,
         };
-        match closed.filter(|cell| cell.fold.state.resource == uri.as_str()) {
+        // What is being erased has turns for the forks that it had alone.
+        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(unreadable)?;
+        let stays = |cell: &ChatCell| !erasures.iter().any(|erasure| erasure.removes(cell.id));
+        match closed.filter(|cell| cell.fold.state.resource == uri.as_str() && stays(cell)) {
             Some(cell) => Ok(Rc::new(RefCell::new(cell))),
             None => Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("source: there is no chat {named}"))),
         }
@@ -246,7 +251,7 @@ fn forked(
     Ok(Beginning {
         origin,
         title: of.fold.state.title.clone(),
-        directories: of.fold.state.working_directories.clone(),
+        directories: of.fold.state.working_directories.as_ref().map(|own| directories::still(&core.fold.state, own)),
         fork: Some(Forked { branch, bases }),
         context: None,
         visuals,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use ahp_types::state::{ChatInteractivity, ChatOrigin};
 use scrollback::events::{Kind, ServerSeq, Store};
 use scrollback::projections::inputs::id_and_chat;
 use scrollback::projections::replay;
@@ -27,27 +28,51 @@ struct Turns {
     story: Vec<String>,
 }
 
+/// What the sessions are by an event of the line.
+type Sessions = BTreeMap<String, Option<replay::At<SessionFold>>>;
+
+/// What one batch says of where chats are.
+#[derive(Default)]
+struct Places {
+    /// The session that each chat is in, or was closed in.
+    homes: BTreeMap<String, String>,
+    /// Chats that the batch has records of.
+    touched: BTreeSet<String>,
+    /// The chats that it closes, and the sessions that it disposes.
+    closed: BTreeSet<String>,
+}
+
 /// Reads the line and checks, batch by batch, that no chat ever has two running turns, that every turn ends once (and again
-/// where it was resumed), that no message goes out twice, and that in a chat without a running turn nothing waits for an
-/// answer, the slot is empty, and the queue is empty or paused. Returns the turns that run at its end.
+/// where it was resumed), that no message goes out twice, that in a chat without a running turn nothing waits for an answer,
+/// the slot is empty, and the queue is empty or paused, that chats work in directories of their sessions, that all but the
+/// default chat may be moved, and that nothing happens in what is closed. Returns the turns that run at its end.
 pub fn check(store: &dyn Store) -> Vec<String> {
+    check_after_erasures(store, &BTreeSet::new())
+}
+
+/// The same of a log from which these sessions and chats were erased.
+pub fn check_after_erasures(store: &dyn Store, erased: &BTreeSet<String>) -> Vec<String> {
     let mut chats: BTreeMap<String, Turns> = BTreeMap::new();
-    let mut sessions: BTreeMap<String, Option<replay::At<SessionFold>>> = BTreeMap::new();
+    let mut sessions = Sessions::new();
+    let mut places = Places::default();
     let visit = &mut |record: scrollback::events::Record| {
         let channel = record.channel.to_string();
+        assert!(!erased.contains(&channel), "event {}: {channel} was erased", record.seq);
+        let said: Value = serde_json::from_slice(&record.action).unwrap();
+        places.after(&channel, &said);
         if channel.starts_with("ahp-session:") {
             replay::step(sessions.entry(channel).or_default(), &record).unwrap();
         } else if record.kind == Kind::Action {
-            let action: Value = serde_json::from_slice(&record.action).unwrap();
-            turn(chats.entry(channel.clone()).or_default(), &action, record.seq);
-            message(chats.entry(channel).or_default(), &action, record.seq);
+            turn(chats.entry(channel.clone()).or_default(), &said, record.seq);
+            message(chats.entry(channel).or_default(), &said, record.seq);
         } else {
-            let fact: Value = serde_json::from_slice(&record.action).unwrap();
-            chats.entry(channel).or_default().is_fork |= fact["state"]["origin"]["kind"] == "fork";
+            chats.entry(channel).or_default().is_fork |= said["state"]["origin"]["kind"] == "fork";
         }
         if record.seq == record.batch.1 {
-            nothing_outlives_its_turn(&chats, &sessions, record.seq);
+            nothing_outlives_its_turn(&chats, &sessions, erased, record.seq);
             what_waits_is_paused(&chats, &sessions, record.seq);
+            chats_fit_their_sessions(&sessions, record.seq);
+            places.nothing_happens_in_what_is_closed(&sessions, erased, record.seq);
         }
         ControlFlow::Continue(())
     };
@@ -55,12 +80,21 @@ pub fn check(store: &dyn Store) -> Vec<String> {
     chats.into_values().filter_map(|turns| turns.running).collect()
 }
 
+/// By chat and turn, what led to it, itself at the end.
+pub type Paths = BTreeMap<(String, String), Vec<String>>;
+
+/// The turns that a log tells of.
+pub struct Branches {
+    /// The ids of every chat's turns, oldest first.
+    pub chats: BTreeMap<String, Vec<String>>,
+    pub paths: Paths,
+}
+
 /// The ids of every chat's turns, oldest first, as rewinds and forks leave them: told from the actions and the origins alone, by
-/// somebody who knows nothing of how the host keeps them.
-pub fn branches(store: &dyn Store) -> BTreeMap<String, Vec<String>> {
+/// somebody who knows nothing of how the host keeps them. `erased` is what was told of chats that are not in the log any more.
+pub fn branches(store: &dyn Store, erased: &Paths) -> Branches {
     let mut chats: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    // By chat and turn, what led to it, itself at the end.
-    let mut paths: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let mut paths = erased.clone();
     let visit = &mut |record: scrollback::events::Record| {
         let channel = record.channel.to_string();
         let said: Value = serde_json::from_slice(&record.action).unwrap();
@@ -79,7 +113,11 @@ pub fn branches(store: &dyn Store) -> BTreeMap<String, Vec<String>> {
             }
             "chat/truncated" => {
                 let path = chats.get_mut(&channel).unwrap();
-                let kept = said["turnId"].as_str().map_or(0, |turn| 1 + path.iter().position(|t| t == turn).unwrap());
+                let place = |turn| {
+                    let place = path.iter().position(|t| t == turn);
+                    1 + place.unwrap_or_else(|| panic!("event {}: {channel} has {path:?}: {said}", record.seq))
+                };
+                let kept = said["turnId"].as_str().map_or(0, place);
                 path.truncate(kept);
             }
             // It is taken up: it ends once more.
@@ -95,7 +133,7 @@ pub fn branches(store: &dyn Store) -> BTreeMap<String, Vec<String>> {
         ControlFlow::Continue(())
     };
     store.scan(0, ServerSeq::MAX, visit).unwrap();
-    chats
+    Branches { chats, paths }
 }
 
 fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
@@ -123,11 +161,15 @@ fn turn(turns: &mut Turns, action: &Value, seq: ServerSeq) {
 
 fn nothing_outlives_its_turn(
     chats: &BTreeMap<String, Turns>,
-    sessions: &BTreeMap<String, Option<replay::At<SessionFold>>>,
+    sessions: &Sessions,
+    erased: &BTreeSet<String>,
     seq: ServerSeq,
 ) {
     for entry in sessions.values().flatten().flat_map(|at| at.fold.state.input_needed.iter().flatten()) {
-        let chat = id_and_chat(entry).unwrap().1;
+        let Some((_, chat)) = id_and_chat(entry) else { panic!("event {seq}: what is this: {entry:?}") };
+        if erased.contains(chat) {
+            continue;
+        }
         let runs = chats.get(chat).is_some_and(|turns| turns.running.is_some());
         assert!(runs, "event {seq}: {chat} waits for an answer and no turn runs in it");
     }
@@ -151,12 +193,56 @@ fn message(chat: &mut Turns, action: &Value, seq: ServerSeq) {
     }
 }
 
-fn what_waits_is_paused(
-    chats: &BTreeMap<String, Turns>,
-    sessions: &BTreeMap<String, Option<replay::At<SessionFold>>>,
-    seq: ServerSeq,
-) {
-    for fold in sessions.values().flatten().map(|at| &at.fold).filter(|fold| !fold.disposed) {
+fn open(sessions: &Sessions) -> impl Iterator<Item = &SessionFold> {
+    sessions.values().flatten().map(|at| &at.fold).filter(|fold| !fold.disposed)
+}
+
+fn chats_fit_their_sessions(sessions: &Sessions, seq: ServerSeq) {
+    for state in open(sessions).map(|fold| &fold.state) {
+        let listed: Vec<&String> = state.working_directories.iter().flatten().collect();
+        for chat in &state.chats {
+            let mut own = chat.working_directories.iter().flatten();
+            assert!(own.all(|own| listed.contains(&own)), "event {seq}: {listed:?} are not all of {chat:?}");
+            let is_default = state.default_chat.as_deref() == Some(&chat.resource);
+            let moves = chat.movable.unwrap_or(false);
+            let peoples = chat.interactivity.is_none_or(|how| how == ChatInteractivity::Full)
+                && !matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
+            assert_eq!(moves, peoples && !is_default, "event {seq}: who may move {chat:?}?");
+        }
+    }
+}
+
+impl Places {
+    fn after(&mut self, channel: &str, said: &Value) {
+        let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
+        match said["type"].as_str().unwrap() {
+            "host/chatCreated" | "host/chatMoved" => drop(self.homes.insert(channel.to_owned(), text("session"))),
+            "session/chatRemoved" => drop(self.closed.insert(text("chat"))),
+            "host/sessionDisposed" => drop(self.closed.insert(channel.to_owned())),
+            _ => {}
+        }
+        if channel.starts_with("ahp-chat:") {
+            self.touched.insert(channel.to_owned());
+        }
+    }
+
+    /// At the end of a batch.
+    fn nothing_happens_in_what_is_closed(&mut self, sessions: &Sessions, erased: &BTreeSet<String>, seq: ServerSeq) {
+        let closed = std::mem::take(&mut self.closed);
+        for chat in std::mem::take(&mut self.touched) {
+            let home = &self.homes[&chat];
+            if closed.contains(&chat) || closed.contains(home) || erased.contains(home) {
+                continue;
+            }
+            let fold = &sessions[home].as_ref().unwrap().fold;
+            let is_open = !fold.disposed && fold.state.chats.iter().any(|listed| listed.resource == chat);
+            assert!(is_open, "event {seq}: something happens in {chat}, which is closed");
+        }
+    }
+}
+
+fn what_waits_is_paused(chats: &BTreeMap<String, Turns>, sessions: &Sessions, seq: ServerSeq) {
+    for fold in open(sessions) {
         let paused = fold.paused_queues();
         for chat in fold.state.chats.iter().map(|chat| &chat.resource) {
             let Some(turns) = chats.get(chat) else { continue };

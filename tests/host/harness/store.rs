@@ -1,8 +1,8 @@
-//! A store that counts what is read of it, and whose appends can be made to fail.
+//! A store that counts what is read of it, and whose writes can be made to fail.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::{Batch, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
@@ -12,7 +12,8 @@ pub struct Watched {
     store: Arc<MemoryStore>,
     reads: AtomicU64,
     bytes: AtomicU64,
-    fails: AtomicBool,
+    /// How many writes still succeed.
+    writes: AtomicU64,
 }
 
 impl Watched {
@@ -22,7 +23,7 @@ impl Watched {
 
     /// A handle on a store that others may hold too. Once it fails for good it is that of a process which is gone.
     pub fn over(store: Arc<MemoryStore>) -> Self {
-        Self { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0), fails: AtomicBool::new(false) }
+        Self { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0), writes: AtomicU64::new(u64::MAX) }
     }
 
     /// How many rows and events were read until now, and their bytes.
@@ -30,9 +31,19 @@ impl Watched {
         (self.reads.load(Ordering::SeqCst), self.bytes.load(Ordering::SeqCst))
     }
 
-    /// Whether appends fail from now on.
+    /// Whether writes fail from now on.
     pub fn fail(&self, fails: bool) {
-        self.fails.store(fails, Ordering::SeqCst);
+        self.fail_after(if fails { 0 } else { u64::MAX });
+    }
+
+    /// Lets so many more writes succeed.
+    pub fn fail_after(&self, writes: u64) {
+        self.writes.store(writes, Ordering::SeqCst);
+    }
+
+    fn write(&self) -> Result<(), LogFault> {
+        let left = self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| LogFault::Engine("no write succeeds now".into()))
     }
 
     fn note(&self, bytes: usize) {
@@ -43,9 +54,7 @@ impl Watched {
 
 impl EventLog for Watched {
     fn append(&self, batches: &[Batch]) -> Result<Vec<ServerSeq>, LogFault> {
-        if self.fails.load(Ordering::SeqCst) {
-            return Err(LogFault::Engine("no append succeeds now".into()));
-        }
+        self.write()?;
         self.store.append(batches)
     }
     fn next_seq(&self) -> ServerSeq {
@@ -85,6 +94,7 @@ impl EventLog for Watched {
         self.store.last_of(channel, upto)
     }
     fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
+        self.write()?;
         self.store.erase(channel, fate)
     }
     fn disk_bytes(&self) -> u64 {

@@ -9,11 +9,13 @@ use std::ops::ControlFlow;
 use ahp_types::state::{
     ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
 };
-use scrollback::events::ServerSeq;
+use scrollback::events::rows::{ChannelKind, ChannelRow};
+use scrollback::events::{ServerSeq, Table};
+use scrollback::projections::catalogue;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use super::{Mirrored, ROOT, Random, TestHost, attaching, chat_of, laws, message};
+use super::{Mirrored, ROOT, Random, TestHost, attaching, laws, message};
 
 /// One step: who does what, and two numbers that settle the details.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +68,8 @@ pub enum Deed {
     Attach,
     Visual,
     Resume,
+    Restore,
+    Erase,
 }
 
 /// How often each is done, of all the weights together. A new deed is a row here, an arm in [`Walk::step`], and what it does.
@@ -84,13 +88,13 @@ const DEEDS: &[(u64, Deed)] = &[
     (2, Deed::Mark),
     (4, Deed::Answer),
     (1, Deed::CreateChat),
-    (1, Deed::DisposeChat),
+    (2, Deed::DisposeChat),
     (1, Deed::Configure),
     (1, Deed::Sessions),
     (3, Deed::Drop),
     (1, Deed::DefaultChat),
     (1, Deed::ActiveClient),
-    (1, Deed::Directory),
+    (3, Deed::Directory),
     (1, Deed::Listen),
     (1, Deed::Compare),
     (2, Deed::Rewind),
@@ -102,6 +106,8 @@ const DEEDS: &[(u64, Deed)] = &[
     (2, Deed::Attach),
     (1, Deed::Visual),
     (2, Deed::Resume),
+    (2, Deed::Restore),
+    (1, Deed::Erase),
 ];
 
 impl Deed {
@@ -146,6 +152,26 @@ const SCRIPTS: &[&str] = &[
     "",
 ];
 
+/// Directories that are there on any machine.
+const DIRECTORIES: &[&str] = &["file:///usr", "file:///tmp", "file:///etc", "file:///usr/bin", "file:///"];
+
+/// Who asks for what clients cannot.
+const OPERATOR: &str = "root:walk";
+
+/// A session or a chat that is on no list any more.
+struct Gone {
+    uri: String,
+    /// The turns that a chat had then.
+    turns: Option<Value>,
+}
+
+/// What is to be erased: it may be there when the host is back, or not.
+struct Doomed {
+    uri: String,
+    /// The chats that go with a session.
+    chats: Vec<String>,
+}
+
 /// The walk so far.
 pub struct Walk {
     pub host: TestHost,
@@ -156,6 +182,16 @@ pub struct Walk {
     pub compared: u64,
     /// Turns that somebody went back to or forked at, with their chats.
     ever: Vec<(String, String)>,
+    gone: Vec<Gone>,
+    doomed: Option<Doomed>,
+    /// The sessions and chats that were erased.
+    erased: BTreeSet<String>,
+    /// What the log told of turns when something was last erased.
+    told: laws::Paths,
+    /// The chat that each client attached something in last.
+    attached: [Option<String>; 2],
+    /// What was recorded when something was last erased.
+    ever_recorded: BTreeMap<String, u64>,
     /// How often each deed was tried.
     pub done: BTreeMap<Deed, u64>,
     /// How often each command was served.
@@ -177,10 +213,16 @@ impl Walk {
             drops: 0,
             compared: 0,
             ever: Vec::new(),
+            gone: Vec::new(),
+            doomed: None,
+            erased: BTreeSet::new(),
+            told: laws::Paths::new(),
+            attached: [None, None],
+            ever_recorded: BTreeMap::new(),
             done: BTreeMap::new(),
             served: BTreeMap::new(),
         };
-        walk.create_session(0).await;
+        walk.create_session(0, 0).await;
         walk
     }
 
@@ -189,9 +231,13 @@ impl Walk {
         format!("{what}{}", self.names)
     }
 
-    async fn create_session(&mut self, who: usize) {
+    async fn create_session(&mut self, who: usize, which: u64) {
         let uri = self.name("ahp-session:/s");
-        self.mirrors[who].client.create_session(&uri).await;
+        let mut params = json!({ "channel": uri });
+        let directories: Vec<String> = DIRECTORIES.iter().map(ToString::to_string).collect();
+        params["workingDirectories"] = json!(some(&directories, which));
+        params.as_object_mut().unwrap().retain(|_, value| *value != json!([]));
+        assert!(self.ask(who, "createSession", params).await, "{uri} is not created");
         self.sessions.push(uri);
     }
 
@@ -218,7 +264,13 @@ impl Walk {
     pub async fn step(&mut self, choice: Choice) {
         let who = (choice.who % 2) as usize;
         self.follow(who).await;
-        let chats = self.mirrors[who].chats();
+        let mut chats = self.mirrors[who].chats();
+        if chats.is_empty() {
+            // It has not heard yet of the chats that are left.
+            self.mirrors[who].sync().await;
+            self.follow(who).await;
+            chats = self.mirrors[who].chats();
+        }
         let chat = chats[(choice.a % chats.len() as u64) as usize].clone();
         let session = self.sessions[(choice.b % self.sessions.len() as u64) as usize].clone();
         let deed = Deed::of(choice.what);
@@ -241,7 +293,7 @@ impl Walk {
             Deed::DisposeChat => self.dispose_chat(who, &chat).await,
             Deed::Configure => self.configure(who, &session, choice).await,
             Deed::Sessions => self.sessions_come_and_go(who, choice).await,
-            Deed::Drop => self.drop_and_come_back(who).await,
+            Deed::Drop => self.drop_out(who).await,
             Deed::DefaultChat => self.default_chat(who, &chat).await,
             Deed::ActiveClient => self.active_client(who, &session, choice).await,
             Deed::Directory => self.directory(who, &chat, &session, choice).await,
@@ -256,6 +308,8 @@ impl Walk {
             Deed::Attach => self.attach(who, &chat, choice).await,
             Deed::Visual => self.visual(who, &chat, choice.b).await,
             Deed::Resume => self.resume(who, &chat).await,
+            Deed::Restore => self.restore(who, choice.a).await,
+            Deed::Erase => self.erase(&chat, &session, choice).await,
         }
     }
 
@@ -490,6 +544,7 @@ impl Walk {
             _ => attaching::queues(&self.name("q"), &message),
         };
         self.dispatch(who, chat, action).await;
+        self.attached[who] = Some(chat.to_owned());
     }
 
     async fn visual(&mut self, who: usize, chat: &str, which: u64) {
@@ -532,18 +587,31 @@ impl Walk {
         self.dispatch(who, &chat, action).await;
     }
 
+    /// The directories of a session.
+    fn directories(&self, who: usize, session: &str) -> Vec<String> {
+        let session = self.mirrors[who].session(session);
+        session.into_iter().flat_map(|session| session.working_directories.iter().flatten().cloned()).collect()
+    }
+
+    /// A session's directories change, which may take some from its chats; or a chat's do, among those of its session.
     async fn directory(&mut self, who: usize, chat: &str, session: &str, choice: Choice) {
-        let directory = ["file:///", "file:///tmp", "file:///usr"][(choice.a % 3) as usize];
-        let (channel, action) = match choice.b % 5 {
-            0 => (chat, json!({ "type": "chat/workingDirectorySet", "directory": directory })),
-            1 => (chat, json!({ "type": "chat/workingDirectoryRemoved", "directory": directory })),
-            2 => (session, json!({ "type": "session/workingDirectoryRemoved", "directory": directory })),
-            3 => (
-                session,
-                json!({ "type": "session/workingDirectoryReplaced", "directory": directory,
-                "replacement": "file:///usr" }),
-            ),
-            _ => (session, json!({ "type": "session/workingDirectorySet", "directory": directory })),
+        let new = DIRECTORIES[(choice.a % DIRECTORIES.len() as u64) as usize].to_owned();
+        let one = |of: &[String]| of.get((choice.a % (of.len() as u64 + 1)) as usize).unwrap_or(&new).clone();
+        let there = one(&self.directories(who, session));
+        let home = self.session_of(who, chat).unwrap_or_default();
+        let own = self.mirrors[who].chat(chat).and_then(|chat| chat.working_directories.clone());
+        let above = self.directories(who, &home);
+        let (channel, action) = match choice.b % 8 {
+            0 | 1 => (chat, json!({ "type": "chat/workingDirectorySet", "directory": one(&above) })),
+            2 => {
+                let directory = one(&own.unwrap_or(above));
+                (chat, json!({ "type": "chat/workingDirectoryRemoved", "directory": directory }))
+            }
+            3 => (session, json!({ "type": "session/workingDirectoryRemoved", "directory": there })),
+            4 | 5 => {
+                (session, json!({ "type": "session/workingDirectoryReplaced", "directory": there, "replacement": new }))
+            }
+            _ => (session, json!({ "type": "session/workingDirectorySet", "directory": new })),
         };
         self.dispatch(who, channel, action).await;
     }
@@ -551,6 +619,10 @@ impl Walk {
     async fn create_chat(&mut self, who: usize, session: &str, script: u64) {
         let chat = self.name("ahp-chat:/c");
         let mut params = json!({ "channel": session, "chat": chat });
+        let directories = some(&self.directories(who, session), script / 4);
+        if !directories.is_empty() {
+            params["workingDirectories"] = json!(directories);
+        }
         if script.is_multiple_of(2) {
             params["initialMessage"] = message(SCRIPTS[(script % SCRIPTS.len() as u64) as usize]);
         }
@@ -560,7 +632,117 @@ impl Walk {
 
     async fn dispose_chat(&mut self, who: usize, chat: &str) {
         // Refused for the last chat of a session.
-        self.ask(who, "disposeChat", json!({ "channel": chat })).await;
+        if self.ask(who, "disposeChat", json!({ "channel": chat })).await {
+            let turns = Some(self.turns_in_the_log(chat));
+            self.gone.push(Gone { uri: chat.to_owned(), turns });
+            self.follows_no_more(|channel| channel == chat);
+        }
+    }
+
+    /// The turns of a chat, open or closed.
+    fn turns_in_the_log(&self, chat: &str) -> Value {
+        let state = self.host.host.state_at(chat, None).unwrap();
+        let state: Value = serde_json::from_slice(&state.state).unwrap();
+        state["turns"].clone()
+    }
+
+    /// Clients that hear of an end follow what ended no more.
+    fn follows_no_more(&mut self, ended: impl Fn(&str) -> bool) {
+        for mirror in &mut self.mirrors {
+            mirror.channels.retain(|channel| !ended(channel));
+        }
+    }
+
+    /// What was closed or disposed is back: it has the turns that it had, and both clients may follow it again.
+    async fn restore(&mut self, who: usize, which: u64) {
+        if self.gone.is_empty() {
+            return;
+        }
+        let at = (which % self.gone.len() as u64) as usize;
+        let uri = self.gone[at].uri.clone();
+        // What is sent already is for what is gone.
+        for mirror in &mut self.mirrors {
+            mirror.sync().await;
+        }
+        if let Err(refused) = self.host.host.restore(OPERATOR, &uri).await {
+            assert_eq!(refused.code, "disposed", "{uri}");
+            return;
+        }
+        *self.served.entry("log restore").or_default() += 1;
+        let gone = self.gone.remove(at);
+        assert!(self.mirrors[who].follow(&uri).await, "{uri} is not back");
+        match gone.turns {
+            None => self.sessions.push(uri),
+            Some(turns) => {
+                let held = json!(self.mirrors[who].chat(&uri).unwrap().turns);
+                let same = turns.as_array().unwrap().iter().zip(held.as_array().unwrap()).all(|(l, r)| l == r);
+                assert!(same && turns.as_array().unwrap().len() <= held.as_array().unwrap().len(), "{turns} is {held}");
+            }
+        }
+    }
+
+    /// What is gone is erased, or sometimes what is open.
+    async fn erase(&mut self, chat: &str, session: &str, choice: Choice) {
+        let uri = match choice.a % 8 {
+            0 if self.sessions.len() > 1 => session.to_owned(),
+            1 => chat.to_owned(),
+            _ if self.gone.is_empty() => return,
+            _ => self.gone[(choice.b % self.gone.len() as u64) as usize].uri.clone(),
+        };
+        let doomed = self.doom(uri);
+        match self.host.host.erase(OPERATOR, &doomed.uri).await {
+            Ok(_) => {
+                *self.served.entry("log erase").or_default() += 1;
+                self.erased(doomed);
+            }
+            // Of a session with one chat that is erased itself.
+            Err(refused) => assert_eq!(refused.code, "last-chat", "{}", doomed.uri),
+        }
+    }
+
+    /// Notes what the log tells of what is to be erased: forks of it have it still.
+    fn doom(&mut self, uri: String) -> Doomed {
+        let store = self.host.host.store();
+        self.told = laws::branches(store.as_ref(), &self.told).paths;
+        self.ever_recorded = self.recorded();
+        let chats = self.chats_of(&uri);
+        Doomed { uri, chats }
+    }
+
+    /// Every chat that is in a session, open or closed.
+    fn chats_of(&self, session: &str) -> Vec<String> {
+        let store = self.host.host.store();
+        let row = catalogue::channel(store.as_ref(), session).unwrap().unwrap();
+        let mut chats = Vec::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            let listed: ChannelRow = serde_json::from_slice(value).unwrap();
+            if listed.session == row.id && listed.kind == ChannelKind::Chat {
+                chats.push(String::from_utf8(key.to_vec()).unwrap());
+            }
+            ControlFlow::Continue(())
+        };
+        store.scan_rows(Table::ChannelByUri, &[], None, visit).unwrap();
+        chats
+    }
+
+    fn erased(&mut self, doomed: Doomed) {
+        let Doomed { uri, chats } = doomed;
+        self.follows_no_more(|channel| channel == uri || chats.iter().any(|c| c == channel));
+        self.sessions.retain(|session| *session != uri);
+        self.erased.insert(uri);
+        self.erased.extend(chats);
+        let erased = &self.erased;
+        self.gone.retain(|gone| !erased.contains(&gone.uri));
+    }
+
+    /// Begins to erase what is gone on a host whose store fails now or in a moment: some of it may be carried out, or all.
+    pub async fn erase_at_the_end(&mut self, which: u64) {
+        if self.gone.is_empty() {
+            return;
+        }
+        let doomed = self.doom(self.gone[(which % self.gone.len() as u64) as usize].uri.clone());
+        let _ = self.host.host.erase(OPERATOR, &doomed.uri).await;
+        self.doomed = Some(doomed);
     }
 
     async fn configure(&mut self, who: usize, session: &str, choice: Choice) {
@@ -580,19 +762,25 @@ impl Walk {
 
     async fn sessions_come_and_go(&mut self, who: usize, choice: Choice) {
         if self.sessions.len() < 3 {
-            return self.create_session(who).await;
+            return self.create_session(who, choice.b).await;
         }
         let session = self.sessions.remove((choice.a % self.sessions.len() as u64) as usize);
         let gone = self.ask(who, "disposeSession", json!({ "channel": session })).await;
         assert!(gone, "{session} is not disposed");
-        for mirror in &mut self.mirrors {
-            let chats: Vec<String> = match mirror.session(&session) {
-                Some(state) => state.chats.iter().map(|chat| chat.resource.clone()).collect(),
-                None => Vec::new(),
-            };
-            mirror.channels.retain(|channel| *channel != session && !chats.contains(channel));
-            mirror.channels.remove(&chat_of(&session));
+        let chats = self.chats_of(&session);
+        self.follows_no_more(|channel| channel == session || chats.iter().any(|chat| chat == channel));
+        self.gone.push(Gone { uri: session, turns: None });
+    }
+
+    async fn drop_out(&mut self, who: usize) {
+        // What it attached is worked on without it, and would come into the chat when all seems to be quiet.
+        if let Some(chat) = self.attached[who].take() {
+            let mirror = &mut self.mirrors[who];
+            if mirror.channels.contains(&chat) || mirror.follow(&chat).await {
+                self.decided_in(who, &chat).await;
+            }
         }
+        self.drop_and_come_back(who).await;
     }
 
     async fn drop_and_come_back(&mut self, who: usize) {
@@ -630,13 +818,17 @@ impl Walk {
     async fn decided(&mut self) {
         for who in 0..self.mirrors.len() {
             for chat in self.mirrors[who].chats() {
-                if self.mirrors[who].compare(&chat).await.is_some() {
-                    let draft = message(&self.name("last draft "));
-                    let action = json!({ "type": "chat/draftChanged", "draft": draft });
-                    let seq = self.dispatch(who, &chat, action).await;
-                    self.mirrors[who].until_echo(seq).await;
-                }
+                self.decided_in(who, &chat).await;
             }
+        }
+    }
+
+    /// Waits until the host has decided on all that this client sent to a chat.
+    async fn decided_in(&mut self, who: usize, chat: &str) {
+        if self.mirrors[who].compare(chat).await.is_some() {
+            let draft = message(&self.name("last draft "));
+            let seq = self.dispatch(who, chat, json!({ "type": "chat/draftChanged", "draft": draft })).await;
+            self.mirrors[who].until_echo(seq).await;
         }
     }
 
@@ -669,15 +861,19 @@ impl Walk {
         Some((chat.to_owned(), turn.id.clone()))
     }
 
-    /// What of it came into the log: how often each type of action.
+    /// What of it came into the log: how often each type of action was there at once.
     pub fn recorded(&self) -> BTreeMap<String, u64> {
-        let mut types = BTreeMap::new();
+        let mut types: BTreeMap<String, u64> = BTreeMap::new();
         let visit = &mut |record: scrollback::events::Record| {
             let said: Value = serde_json::from_slice(&record.action).unwrap();
             *types.entry(said["type"].as_str().unwrap().to_owned()).or_default() += 1;
             ControlFlow::Continue(())
         };
         self.host.host.store().scan(0, ServerSeq::MAX, visit).unwrap();
+        for (kind, before) in &self.ever_recorded {
+            let now = types.entry(kind.clone()).or_default();
+            *now = (*now).max(*before);
+        }
         types
     }
 
@@ -703,12 +899,16 @@ impl Walk {
             self.idle(&chat);
         }
         let store = self.host.host.store();
-        let told = laws::branches(store.as_ref());
+        let told = laws::branches(store.as_ref(), &self.told).chats;
         for chat in self.mirrors[0].chats() {
             let held = self.mirrors[0].chat(&chat).unwrap().turns.iter().map(|turn| &turn.id);
-            assert!(held.eq(&told[&chat]), "{chat}: the log tells of {:?}", told[&chat]);
+            assert!(held.clone().eq(&told[&chat]), "{chat} has {held:?}, and the log tells of {:?}", told[&chat]);
         }
-        assert_eq!(laws::check(store.as_ref()), Vec::<String>::new(), "turns that never ended");
+        let running = laws::check_after_erasures(store.as_ref(), &self.erased);
+        assert_eq!(running, Vec::<String>::new(), "turns that never ended");
+        for erased in &self.erased {
+            assert!(catalogue::channel(store.as_ref(), erased).unwrap().is_none(), "{erased} was erased and is known");
+        }
         verify(store.as_ref(), &mut |_| {}).unwrap();
     }
 
@@ -753,11 +953,21 @@ impl Walk {
     async fn goes_on(self, end: impl FnOnce(TestHost), start: impl FnOnce() -> TestHost) -> Self {
         end(self.host);
         let mut walk = Self { host: start(), ..self };
+        if let Some(doomed) = walk.doomed.take()
+            && catalogue::channel(walk.host.host.store().as_ref(), &doomed.uri).unwrap().is_none()
+        {
+            walk.erased(doomed);
+        }
         for who in 0..walk.mirrors.len() {
             walk.drop_and_come_back(who).await;
         }
         walk
     }
+}
+
+/// Some of these, as the bits of `which` say.
+fn some(of: &[String], which: u64) -> Vec<String> {
+    of.iter().enumerate().filter(|(at, _)| which >> at & 1 == 1).map(|(_, one)| one.clone()).collect()
 }
 
 fn has_background(chat: Option<&ChatState>) -> bool {

@@ -1,6 +1,6 @@
 //! What must hold after every kill.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read as _;
 
 use serde::Deserialize;
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Broken;
 use super::child::Child;
+use super::operator::Operator;
 use super::person::Person;
 
 /// The events of the log as envelopes, by number.
@@ -44,28 +45,115 @@ pub fn read_log(host: &Child) -> Result<Log, Broken> {
     Ok(log)
 }
 
-/// What was in the log is in it, byte for byte.
-pub fn kept(before: &Log, now: &Log) -> Result<(), Broken> {
+/// What was erased, and where the chats were: what is gone with it, and what may have other words.
+#[derive(Default)]
+pub struct Erased {
+    uris: BTreeSet<String>,
+    /// The session that each chat was in last.
+    homes: HashMap<String, String>,
+}
+
+impl Erased {
+    /// Nothing is erased that nobody asked to erase, and what was answered is done.
+    pub fn take(&mut self, uris: BTreeSet<String>, operator: &Operator) -> Result<(), Broken> {
+        if let Some(uri) = uris.iter().find(|uri| !operator.erased.contains_key(*uri)) {
+            return Err(Broken::new(format!("{uri} was erased, and nobody asked for it")));
+        }
+        let answered = operator.erased.iter().filter(|(_, answered)| **answered);
+        if let Some((uri, _)) = answered.clone().find(|(uri, _)| !uris.contains(*uri)) {
+            return Err(Broken::new(format!("{uri} was erased, and the log does not say so")));
+        }
+        self.uris = uris;
+        Ok(())
+    }
+
+    /// How many sessions and chats.
+    pub fn count(&self) -> usize {
+        self.uris.len()
+    }
+
+    /// Follows where chats are.
+    pub fn follow<'a>(&mut self, events: impl Iterator<Item = &'a str>) -> Result<(), Broken> {
+        for Envelope { channel, action, .. } in
+            events.filter(|e| e.contains("session/chatAdded")).map(parse).collect::<Result<Vec<_>, _>>()?
+        {
+            if let Some(chat) = action["summary"]["resource"].as_str() {
+                self.homes.insert(chat.to_owned(), channel);
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, channel: &str) -> bool {
+        self.uris.contains(channel) || self.homes.get(channel).is_some_and(|session| self.uris.contains(session))
+    }
+
+    /// Whether an event that was there may be gone, or may have lost its words: it was of a chat that was erased.
+    fn allows(&self, was: &str, is: Option<&str>) -> Result<bool, Broken> {
+        if self.uris.is_empty() {
+            return Ok(false);
+        }
+        let was = parse(was)?;
+        if self.has(&was.channel) {
+            return Ok(is.is_none());
+        }
+        let Some(is) = is else { return Ok(false) };
+        let is = parse(is)?;
+        let about = |action: &Value| {
+            let chat = ["/summary/resource", "/chat", "/request/chat"]
+                .iter()
+                .find_map(|at| action.pointer(at)?.as_str().map(str::to_owned));
+            (chat, action["type"].clone())
+        };
+        let (chat, kind) = about(&was.action);
+        let same = was.channel == is.channel && about(&is.action) == (chat.clone(), kind);
+        Ok(same && chat.is_some_and(|chat| self.has(&chat)))
+    }
+}
+
+/// Whether two envelopes tell the same event: byte for byte, but for a page of older turns, which has what its reader lacks.
+fn is_same(one: &str, other: &str) -> Result<bool, Broken> {
+    if one == other {
+        return Ok(true);
+    }
+    let (one, other) = (parse(one)?, parse(other)?);
+    let pages = [&one, &other].iter().all(|envelope| envelope.action["type"] == "chat/turnsLoaded");
+    Ok(pages && (one.channel, one.server_seq) == (other.channel, other.server_seq))
+}
+
+/// What was in the log is in it, byte for byte, unless it was erased.
+pub fn kept(before: &Log, now: &Log, erased: &Erased) -> Result<(), Broken> {
     for (seq, envelope) in before {
-        if now.get(seq) != Some(envelope) {
-            return Err(Broken::new(format!("event {seq} was {envelope} and is {:?}", now.get(seq))));
+        let is = now.get(seq);
+        if is != Some(envelope) && !erased.allows(envelope, is.map(String::as_str))? {
+            return Err(Broken::new(format!("event {seq} was {envelope} and is {is:?}")));
         }
     }
-    Ok(())
+    match now.values().map(|envelope| parse(envelope)).find(|is| is.as_ref().is_ok_and(|is| erased.has(&is.channel))) {
+        Some(is) => Err(Broken::new(format!("event {} is of what was erased", is?.server_seq))),
+        None => Ok(()),
+    }
 }
 
 /// No number stands for another event than anybody saw under it. Returns how many events that were seen are gone.
-pub fn shown(people: &[Person], log: &Log) -> Result<usize, Broken> {
+pub fn shown(people: &[Person], log: &Log, erased: &Erased) -> Result<usize, Broken> {
     let mut lost = 0;
     let mut by_all: HashMap<u64, &str> = HashMap::new();
     for (seq, seen) in people.iter().flat_map(Person::seen) {
-        if by_all.insert(*seq, seen).is_some_and(|other| other != seen) {
+        let other = by_all.insert(*seq, seen);
+        // What comes behind an erasure is told without its words.
+        if let Some(other) = other
+            && !is_same(other, seen)?
+            && !erased.allows(other, Some(seen))?
+            && !erased.allows(seen, Some(other))?
+        {
             return Err(Broken::new(format!("two people saw event {seq} in two ways: {seen}")));
         }
     }
     for (seq, seen) in by_all {
         match log.get(&seq) {
-            Some(stored) if stored == seen => {}
+            Some(stored) if is_same(seen, stored)? => {}
+            stored if erased.allows(seen, stored.map(String::as_str))? => {}
             Some(stored) => {
                 return Err(Broken::new(format!("event {seq} was shown as {seen} and is stored as {stored}")));
             }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
@@ -18,6 +19,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use super::Broken;
 use super::dice::Dice;
 use super::mirror::{Mirror, State};
+use super::operator::Closed;
 
 const ROOT: &str = "ahp-root://";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,9 +43,17 @@ struct Frame<'a> {
 /// What an answer is awaited for.
 enum Asked {
     Session(String),
-    Chat(String),
-    Gone(String),
+    /// A chat, and the session that it is made in or moved to.
+    Chat(String, String),
+    Gone(Closed),
     Subscription,
+    /// Nothing that has to be known.
+    Answer,
+}
+
+/// The name of a session's first chat, which nobody closes here.
+fn first_chat(session: &str) -> String {
+    format!("ahp-chat://default/{}", URL_SAFE_NO_PAD.encode(session))
 }
 
 /// See the head of this file.
@@ -59,8 +69,10 @@ pub struct Person {
     next_id: u64,
     next_name: u64,
     asked: HashMap<u64, Asked>,
-    /// Sessions and chats whose creation was answered, and whose end was not asked for.
-    created: BTreeSet<String>,
+    /// Sessions and chats whose creation was answered, and whose end was not asked for: chats with their sessions.
+    created: BTreeMap<String, Option<String>>,
+    /// Where what was closed is told.
+    closes: Option<UnboundedSender<Closed>>,
     knows: bool,
     socket: Option<Socket>,
 }
@@ -77,7 +89,8 @@ impl Person {
             next_id: 0,
             next_name: 0,
             asked: HashMap::new(),
-            created: BTreeSet::new(),
+            created: BTreeMap::new(),
+            closes: None,
             knows: false,
             socket: None,
         }
@@ -97,8 +110,8 @@ impl Person {
         self.seen.iter().map(|(seq, envelope)| (seq, envelope.as_str()))
     }
 
-    pub fn created(&self) -> &BTreeSet<String> {
-        &self.created
+    pub fn created(&self) -> BTreeSet<String> {
+        self.created.keys().cloned().collect()
     }
 
     fn name(&mut self, kind: &str) -> String {
@@ -107,7 +120,19 @@ impl Person {
     }
 
     /// Works until the socket ends, which is when the host is killed.
-    pub async fn work(&mut self, port: u16, received: &AtomicU64) -> Result<(), Broken> {
+    pub async fn work(
+        &mut self,
+        port: u16,
+        received: &AtomicU64,
+        closes: UnboundedSender<Closed>,
+    ) -> Result<(), Broken> {
+        self.closes = Some(closes);
+        let worked = self.work_on(port, received).await;
+        self.closes = None;
+        worked
+    }
+
+    async fn work_on(&mut self, port: u16, received: &AtomicU64) -> Result<(), Broken> {
         if self.socket.is_none() {
             self.shake_hands(port).await?;
         }
@@ -236,6 +261,11 @@ impl Person {
                 let session = params["summary"]["resource"].as_str().unwrap_or_default().to_owned();
                 Ok(if self.dice.chance(50) { self.look_at_session(&session) } else { Vec::new() })
             }
+            Some("root/sessionRemoved") => {
+                let params: Value = serde_json::from_str(params.get()).map_err(Broken::new)?;
+                self.session_is_gone(params["session"].as_str().unwrap_or_default());
+                Ok(Vec::new())
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -251,6 +281,10 @@ impl Person {
         }
         self.seen.insert(seq, text.to_owned());
         self.fold(&envelope)?;
+        // It comes back without its subscribers, if it does.
+        if envelope["action"]["type"] == "session/chatRemoved" {
+            self.mirrors.remove(envelope["action"]["chat"].as_str().unwrap_or_default());
+        }
         let added = envelope["action"]["summary"]["resource"].as_str();
         match added.filter(|_| envelope["action"]["type"] == "session/chatAdded") {
             Some(chat) if self.dice.chance(70) => Ok(vec![self.subscribe(chat)]),
@@ -274,17 +308,27 @@ impl Person {
         }
         match asked {
             Asked::Session(uri) => {
-                self.created.insert(uri.clone());
+                self.created.insert(uri.clone(), None);
                 Ok(self.look_at_session(&uri))
             }
-            Asked::Chat(uri) => {
-                self.created.insert(uri.clone());
+            Asked::Chat(uri, session) => {
+                // One that was made in a session that is disposed by now went with it.
+                if self.created.contains_key(&session) {
+                    self.created.insert(uri.clone(), Some(session));
+                }
                 Ok(vec![self.subscribe(&uri)])
             }
-            Asked::Gone(uri) => {
-                self.mirrors.remove(&uri);
+            Asked::Gone(closed) => {
+                match &closed.session {
+                    Some(_) => drop(self.mirrors.remove(&closed.uri)),
+                    None => self.session_is_gone(&closed.uri),
+                }
+                if let Some(closes) = &self.closes {
+                    let _ = closes.send(closed);
+                }
                 Ok(Vec::new())
             }
+            Asked::Answer => Ok(Vec::new()),
             Asked::Subscription => {
                 self.take_snapshot(&result.unwrap_or_default()["snapshot"])?;
                 Ok(Vec::new())
@@ -302,9 +346,15 @@ impl Person {
         self.request("subscribe", json!({ "channel": channel }), Asked::Subscription)
     }
 
+    fn session_is_gone(&mut self, session: &str) {
+        if let Some(Mirror { state: State::Session(state), .. }) = self.mirrors.remove(session) {
+            state.chats.iter().for_each(|chat| drop(self.mirrors.remove(&chat.resource)));
+        }
+        self.mirrors.remove(&first_chat(session));
+    }
+
     fn look_at_session(&mut self, session: &str) -> Vec<Value> {
-        let chat = format!("ahp-chat://default/{}", URL_SAFE_NO_PAD.encode(session));
-        vec![self.subscribe(session), self.subscribe(&chat)]
+        vec![self.subscribe(session), self.subscribe(&first_chat(session))]
     }
 
     fn dispatch(&mut self, channel: &str, action: Value) -> Value {
@@ -316,7 +366,7 @@ impl Person {
     /// What this person does next. No two actions are the same, so that none is taken for a re-sent one and every echo
     /// stands for an event.
     fn next_deed(&mut self) -> Option<Value> {
-        let mine: Vec<String> = self.created.iter().filter(|uri| uri.starts_with("ahp-session:")).cloned().collect();
+        let mine: Vec<String> = self.created.keys().filter(|uri| uri.starts_with("ahp-session:")).cloned().collect();
         if mine.len() < SESSIONS && self.dice.chance(if mine.is_empty() { 100 } else { 5 }) {
             if self.asked.values().any(|asked| matches!(asked, Asked::Session(_))) {
                 return None;
@@ -326,22 +376,75 @@ impl Person {
             return Some(self.request("createSession", params, Asked::Session(uri)));
         }
         let chats = self.created.len() - mine.len();
-        if chats < mine.len() * CHATS && self.dice.chance(5) {
+        if chats < mine.len() * CHATS && self.dice.chance(10) {
             let session = self.dice.pick(&mine)?.clone();
-            let uri = format!("ahp-chat:/{}", self.name("c"));
-            let params = json!({ "channel": session, "chat": uri });
-            return Some(self.request("createChat", params, Asked::Chat(uri)));
+            return Some(self.create_chat(session, None));
         }
-        let peers: Vec<String> = self.created.iter().filter(|uri| uri.starts_with("ahp-chat:")).cloned().collect();
-        if peers.len() > 2 && self.dice.chance(2) {
+        let peers: Vec<String> = self.created.keys().filter(|uri| uri.starts_with("ahp-chat:")).cloned().collect();
+        if peers.len() > 1 && self.dice.chance(6) {
             let uri = self.dice.pick(&peers)?.clone();
+            let session = self.created.remove(&uri)?;
+            return Some(self.request("disposeChat", json!({ "channel": uri }), Asked::Gone(Closed { uri, session })));
+        }
+        if mine.len() > 1 && self.dice.chance(2) {
+            let uri = self.dice.pick(&mine)?.clone();
+            self.created.retain(|known, session| *known != uri && session.as_ref() != Some(&uri));
+            let params = json!({ "channel": uri });
+            return Some(self.request("disposeSession", params, Asked::Gone(Closed { uri, session: None })));
+        }
+        if !peers.is_empty() && mine.len() > 1 && self.dice.chance(2) {
+            // Until it is answered nobody can say where it is.
+            let uri = self.dice.pick(&peers)?.clone();
+            let session = self.dice.pick(&mine)?.clone();
             self.created.remove(&uri);
-            return Some(self.request("disposeChat", json!({ "channel": uri }), Asked::Gone(uri)));
+            let params = json!({ "channel": uri, "destination": { "kind": "session", "session": session } });
+            return Some(self.request("moveChat", params, Asked::Chat(uri, session)));
         }
         let chats: Vec<String> = self.mirrors.keys().filter(|uri| uri.starts_with("ahp-chat:")).cloned().collect();
         let chat = self.dice.pick(&chats)?.clone();
+        if self.dice.chance(8)
+            && let Some(command) = self.command_in(&chat)
+        {
+            return Some(command);
+        }
         let action = self.deed_in(&chat)?;
         Some(self.dispatch(&chat, action))
+    }
+
+    fn create_chat(&mut self, session: String, source: Option<Value>) -> Value {
+        let uri = format!("ahp-chat:/{}", self.name("c"));
+        let mut params = json!({ "channel": session, "chat": uri });
+        if let Some(source) = source {
+            params["source"] = source;
+        }
+        self.request("createChat", params, Asked::Chat(uri, session))
+    }
+
+    /// A fork, a start over, or a queued message that goes out now.
+    fn command_in(&mut self, chat: &str) -> Option<Value> {
+        let Mirror { state: State::Chat(state), .. } = self.mirrors.get(chat)? else { return None };
+        let turns: Vec<String> = state.turns.iter().map(|turn| turn.id.clone()).collect();
+        let queued: Vec<String> = state.queued_messages.iter().flatten().map(|message| message.id.clone()).collect();
+        match self.dice.between(0, 3) {
+            0 => {
+                let params = json!({ "channel": chat, "force": self.dice.chance(50) });
+                Some(self.request("x-scrollback/clear", params, Asked::Answer))
+            }
+            1 => {
+                let params = json!({ "channel": chat, "id": self.dice.pick(&queued)? });
+                Some(self.request("x-scrollback/sendNow", params, Asked::Answer))
+            }
+            _ => {
+                let of_first = |session: &&String| first_chat(session) == chat;
+                let known = self.created.get(chat).cloned().flatten();
+                let session = known.or_else(|| self.created.keys().find(of_first).cloned())?;
+                if self.created.len() > SESSIONS * (CHATS + 2) {
+                    return None;
+                }
+                let source = json!({ "kind": "fork", "chat": chat, "turnId": self.dice.pick(&turns)? });
+                Some(self.create_chat(session, Some(source)))
+            }
+        }
     }
 
     fn deed_in(&mut self, chat: &str) -> Option<Value> {
@@ -352,7 +455,9 @@ impl Person {
         let message = json!({ "text": text, "origin": { "kind": "user" } });
         let Some(turn) = turn else {
             let id = self.name("t");
-            return Some(match self.dice.between(0, 9) {
+            let turns: Vec<Value> = state["turns"].as_array()?.iter().map(|turn| turn["id"].clone()).collect();
+            return Some(match self.dice.between(0, 10) {
+                10 => json!({ "type": "chat/truncated", "turnId": self.dice.pick(&turns)? }),
                 0..=6 => json!({ "type": "chat/turnStarted", "turnId": id, "message": message,
                     "startedAt": "2026-11-30T12:00:00.000Z" }),
                 7 => json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message }),
@@ -380,6 +485,7 @@ impl Person {
         match self.dice.between(0, 9) {
             0..=2 => Some(json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message })),
             3 => Some(json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 0 })),
+            7 => Some(json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message })),
             4 | 5 => Some(self.draft()),
             6 => Some(json!({ "type": "session/titleChanged", "title": id })),
             _ => None,
@@ -393,13 +499,15 @@ impl Person {
 
     /// What the demo is asked to do.
     fn script(&mut self) -> String {
-        let step = |dice: &mut Dice| match dice.between(0, 7) {
+        let step = |dice: &mut Dice| match dice.between(0, 9) {
             0 => "/words 40 1".to_owned(),
             1 => "/think about it for a while".to_owned(),
             2 => "/tool look around".to_owned(),
             3 => "/ask-tool write a file".to_owned(),
             4 => "/question which one | this | that".to_owned(),
             5 => "/sleep 20".to_owned(),
+            8 => "/await-steering".to_owned(),
+            9 => "/background watch 30".to_owned(),
             6 => "/usage 10 20".to_owned(),
             _ => "a line that is said back, word by word".to_owned(),
         };
@@ -425,7 +533,7 @@ impl Person {
 
     /// Counts no longer on what is gone.
     pub fn forget(&mut self, gone: &BTreeSet<String>) {
-        self.created.retain(|uri| !gone.contains(uri));
+        self.created.retain(|uri, _| !gone.contains(uri));
     }
 
     /// Compares what `person` has with new snapshots; returns how many states there were. Turns that were taken up go on
