@@ -175,6 +175,18 @@ pub struct Config {
     /// Bytes of a conversation that an agent is given as text when it cannot go on with its own.
     #[serde(with = "kinds::size")]
     pub max_agent_transcript: usize,
+    /// How long a connection to an endpoint may take to stand.
+    #[serde(with = "kinds::span")]
+    pub endpoint_connect_timeout: Duration,
+    /// How long an endpoint may say nothing, before its first word and between two.
+    #[serde(with = "kinds::span")]
+    pub endpoint_idle_timeout: Duration,
+    /// How long an endpoint may take to list its models.
+    #[serde(with = "kinds::span")]
+    pub endpoint_probe_timeout: Duration,
+    /// How often the model of an endpoint may call tools in one turn before it has to answer.
+    #[serde(with = "kinds::count")]
+    pub max_tool_rounds: usize,
     /// How long a turn that an overloaded model stopped waits before it is taken up: the first in a row, the second, and so on.
     #[serde(with = "kinds::spans")]
     pub overload_retries: Vec<Duration>,
@@ -319,6 +331,10 @@ impl Config {
             agent_kill_after: Duration::from_secs(2),
             max_agent_message: 32 * MIB,
             max_agent_transcript: 256 << 10,
+            endpoint_connect_timeout: Duration::from_secs(10),
+            endpoint_idle_timeout: Duration::from_secs(5 * 60),
+            endpoint_probe_timeout: Duration::from_secs(5),
+            max_tool_rounds: 25,
             overload_retries: [60, 300, 900].map(Duration::from_secs).to_vec(),
             limit_resumes: 3,
             resume_words: RESUME_WORDS.into(),

@@ -1,7 +1,11 @@
 //! Commands that are answered, and how they are refused.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use super::rejection::Code;
 
 /// What kind of refusal it is; the protocol maps each to a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +44,11 @@ impl Refusal {
     /// A refusal with nothing but its word and its sentence.
     pub fn new(kind: RefusalKind, code: &'static str, message: impl Into<String>) -> Self {
         Self { kind, code, message: message.into(), data: None }
+    }
+
+    /// The log cannot be read, or takes nothing now.
+    pub fn log_unavailable(fault: impl Display) -> Self {
+        Self::new(RefusalKind::Unavailable, Code::LogUnavailable.word(), fault.to_string())
     }
 }
 

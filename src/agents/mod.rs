@@ -53,6 +53,31 @@ pub struct AgentLimits {
     pub max_message: usize,
     /// How much of a conversation an agent is given as text when it cannot go on with its own, in bytes.
     pub max_transcript: usize,
+    pub endpoint: EndpointLimits,
+}
+
+/// The limits of what is said with endpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct EndpointLimits {
+    /// How long a connection may take to stand.
+    pub connect_timeout: Duration,
+    /// How long an endpoint may say nothing, before its first word and between two.
+    pub idle_timeout: Duration,
+    /// How long the list of its models may take.
+    pub probe_timeout: Duration,
+    /// How often a model may call tools in one turn before it has to answer.
+    pub max_tool_rounds: usize,
+}
+
+impl Default for EndpointLimits {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(300),
+            probe_timeout: Duration::from_secs(5),
+            max_tool_rounds: 25,
+        }
+    }
 }
 
 impl Default for AgentLimits {
@@ -64,6 +89,7 @@ impl Default for AgentLimits {
             idle_timeout: Duration::from_secs(30 * 60),
             max_message: 32 << 20,
             max_transcript: 256 << 10,
+            endpoint: EndpointLimits::default(),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
-use crate::agents::AgentLimits;
 use crate::agents::programs::EndingSteps;
+use crate::agents::{AgentLimits, EndpointLimits};
 use crate::config::{Config, DurabilityWord, Kept};
 use crate::events::sled_store::SledOptions;
 use crate::protocol::ProtocolSettings;
@@ -68,6 +68,12 @@ pub fn agents(config: &Config) -> AgentLimits {
         idle_timeout: config.agent_idle_timeout,
         max_message: config.max_agent_message,
         max_transcript: config.max_agent_transcript,
+        endpoint: EndpointLimits {
+            connect_timeout: config.endpoint_connect_timeout,
+            idle_timeout: config.endpoint_idle_timeout,
+            probe_timeout: config.endpoint_probe_timeout,
+            max_tool_rounds: config.max_tool_rounds,
+        },
     }
 }
 

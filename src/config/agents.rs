@@ -62,7 +62,7 @@ pub struct EndpointConfig {
     pub base_url: String,
     /// The model to begin with.
     pub model: String,
-    /// The models that sessions may choose from; the first one alone where the list is empty.
+    /// The models that sessions may choose from beside that one; all that the endpoint lists where this is empty.
     pub models: Vec<String>,
     /// The variable of the host's environment that holds the key; none for an endpoint that wants none.
     pub api_key_env: Option<String>,

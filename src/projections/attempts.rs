@@ -19,6 +19,8 @@ pub struct Attempts {
     pub taken_up: u32,
     /// How often it was handed to a new process after an interruption, since a person began or resumed it.
     pub interrupted: u32,
+    /// Whether the running turn was resumed after an error.
+    pub resumed: bool,
     /// How many turns in a row ended at a limit.
     pub limited: u32,
     /// The resume that is owed to it.
@@ -42,13 +44,17 @@ impl Attempts {
         match action {
             StateAction::ChatTurnStarted(_) => *self = Self { limited: self.limited, ..Self::default() },
             StateAction::ChatTruncated(_) => *self = Self::default(),
-            StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) => self.limited = 0,
+            StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) => {
+                (self.resumed, self.limited) = (false, 0);
+            }
             StateAction::ChatError(end) => {
+                self.resumed = false;
                 let at_limit = end.part.error.meta.as_ref().is_some_and(|meta| meta.contains_key(LIMIT));
                 self.limited = if at_limit { self.limited.saturating_add(1) } else { 0 };
             }
             StateAction::ChatTurnResume(_) => {
                 self.taken_up = self.taken_up.saturating_add(1);
+                self.resumed = true;
                 self.owed = None;
                 if !std::mem::take(&mut self.by_host) {
                     self.interrupted = 0;

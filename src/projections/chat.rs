@@ -19,7 +19,7 @@ use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
 /// The format of checkpoints made from this fold; another number means: fold from the start.
-pub const CHECKPOINT_FORMAT: u32 = 2;
+pub const CHECKPOINT_FORMAT: u32 = 3;
 
 /// The branch up to its last turn: the ordinal and the name of that turn, and of those that remain when the lowest set bit of
 /// the ordinal is cleared, again and again. What the next row's `prev` and `jump` are taken from.
@@ -113,9 +113,6 @@ pub struct ChatFold {
     /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handed: Vec<PendingMessage>,
-    /// Whether the running turn was resumed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub resumed: bool,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -154,7 +151,6 @@ impl ChatFold {
             visuals: Vec::new(),
             attached: Vec::new(),
             handed: Vec::new(),
-            resumed: false,
             parts: None,
         }
     }
@@ -251,7 +247,6 @@ impl ChatFold {
             }
             StateAction::ChatTurnResume(_) => {
                 self.parts = None;
-                self.resumed = true;
                 self.path = std::mem::take(&mut self.before);
                 self.started = self.last_started;
                 None
@@ -260,7 +255,6 @@ impl ChatFold {
                 self.parts = None;
                 self.started = 0;
                 self.handed.clear();
-                self.resumed = false;
                 None
             }
             // What the list leaves out is gone.
@@ -350,7 +344,6 @@ impl ChatFold {
     fn end_turn(&mut self) -> Option<EndedTurn> {
         self.parts = None;
         self.handed.clear();
-        self.resumed = false;
         self.last_started = std::mem::take(&mut self.started);
         let keep_from = self.state.turns.len().saturating_sub(1);
         self.state.turns.drain(..keep_from);

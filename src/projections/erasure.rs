@@ -319,27 +319,30 @@ fn keep_for_forks(store: &dyn Store, chat: ChannelId, beside: Beside<'_>) -> Res
         ends.extend(key.get(8..16).and_then(|n| Some(u64::from_be_bytes(n.try_into().ok()?))));
         ControlFlow::Continue(())
     })?;
-    let (mut needed, mut ids) = (BTreeSet::new(), BTreeSet::<String>::new());
+    let (mut needed, mut ids) = (BTreeSet::new(), BTreeMap::<String, u64>::new());
     for end in ends {
         let mut next = end;
         while next != 0 && turns::place(chat, next).0 == chat && needed.insert(next) {
             let turn = turns::read(store, chat, next)?;
-            let id: Option<Id> = serde_json::from_slice(&turn.json).ok();
-            ids.extend(id.map(|turn| turn.id));
+            if let Some(id) = turn.id() {
+                let newest = ids.entry(id).or_default();
+                *newest = next.max(*newest);
+            }
             next = turn.row.prev;
         }
     }
     for table in [Table::Turn, Table::Point] {
         remove(store, table, &prefix, &|key| !number_of_key(key).is_some_and(|n| needed.contains(&n)))?;
     }
-    append(store, beside(chat, &|turn| ids.contains(turn))?)?;
-    let used: BTreeSet<Vec<u8>> = ids.iter().map(|id| rows::used_key(chat, b't', id)).collect();
-    remove(store, Table::Used, &prefix, &|key| !used.contains(key))
-}
-
-#[derive(Deserialize)]
-struct Id {
-    id: String,
+    append(store, beside(chat, &|turn| ids.contains_key(turn))?)?;
+    let used: BTreeMap<Vec<u8>, u64> = ids.iter().map(|(id, n)| (rows::used_key(chat, b't', id), *n)).collect();
+    remove(store, Table::Used, &prefix, &|key| !used.contains_key(key))?;
+    // What is kept of a turn may be how it had ended before it was taken up again.
+    let named = used.into_iter().map(|(key, n)| {
+        let value = Bytes::copy_from_slice(&n.to_be_bytes());
+        RowOp::Put { table: Table::Used, key, value }
+    });
+    append(store, named.collect())
 }
 
 /// What a session's channel says of a chat, without what was said in the chat: the states that it folds to differ in nothing else.

@@ -37,6 +37,21 @@ pub struct StoredTurn {
     pub json: Vec<u8>,
 }
 
+impl StoredTurn {
+    /// Its id.
+    pub fn id(&self) -> Option<String> {
+        id_of(&self.json)
+    }
+}
+
+fn id_of(turn: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Id {
+        id: String,
+    }
+    serde_json::from_slice::<Id>(turn).ok().map(|turn| turn.id)
+}
+
 /// The turn that `chat` names `n`.
 ///
 /// # Errors
@@ -69,15 +84,10 @@ pub fn ever_ended(rows: &dyn Rows, chat: ChannelId, turn_id: &str) -> Result<Opt
 
 /// The newest turn with this id, found by reading all.
 fn search(rows: &dyn Rows, chat: ChannelId, turn_id: &str) -> Result<Option<u64>, FoldFault> {
-    #[derive(serde::Deserialize)]
-    struct Id<'a> {
-        #[serde(borrow)]
-        id: std::borrow::Cow<'a, str>,
-    }
     let mut found = None;
     rows.scan_rows(Table::Turn, &channel_key(chat), None, &mut |key, value| {
-        let id = TurnRow::decode(value).and_then(|(_, json)| serde_json::from_slice::<Id<'_>>(json).ok());
-        if id.is_some_and(|turn| turn.id == turn_id) {
+        let id = TurnRow::decode(value).and_then(|(_, json)| id_of(json));
+        if id.as_deref() == Some(turn_id) {
             found = number_of_key(key);
         }
         ControlFlow::Continue(())

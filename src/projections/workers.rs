@@ -76,6 +76,15 @@ pub fn with_links(call: Spawning<'_>, content: Vec<ToolResultContent>) -> Vec<To
     whole
 }
 
+/// The id of some background work.
+pub fn work_id(work: &BackgroundWork) -> Option<&str> {
+    match work {
+        BackgroundWork::Shell(work) => Some(&work.id),
+        BackgroundWork::Subagent(work) => Some(&work.id),
+        BackgroundWork::Unknown(work) => work.get("id")?.as_str(),
+    }
+}
+
 /// The id of the background work that is this worker, where the chat lists it.
 pub fn background_id<'a>(chat: &'a ChatState, worker: &str) -> Option<&'a str> {
     chat.background_work.iter().flatten().find_map(|work| match work {

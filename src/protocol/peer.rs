@@ -165,11 +165,7 @@ impl Peer {
     /// # Errors
     /// A refusal when it belongs to another one.
     pub fn claim(&self, client_id: &str, version: Option<&str>) -> Result<RememberedClient, Refusal> {
-        let known = self
-            .app
-            .clients
-            .recall(client_id)
-            .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
+        let known = self.app.clients.recall(client_id).map_err(Refusal::log_unavailable)?;
         let mut client = known.unwrap_or_else(|| RememberedClient {
             principal: Arc::clone(&self.principal),
             protocol_version: ahp_types::PROTOCOL_VERSION.to_owned(),

@@ -30,8 +30,7 @@ fn notices(turn: &Value) -> usize {
 #[tokio::test]
 async fn a_chat_that_panics_is_read_from_the_log_again_and_its_running_turn_is_taken_up() {
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::start(Arc::new(MemoryStore::new().unwrap()), Options { agents, ..Options::default() });
+    let host = TestHost::start(Arc::new(MemoryStore::new().unwrap()), Options::of(&agent));
     let mut a = host.client("a").await;
     let broken = a.create_session("ahp-session:/broken").await;
     let whole = a.create_session("ahp-session:/whole").await;
@@ -286,8 +285,7 @@ async fn what_waits_while_a_session_is_read_again_is_decided_in_the_order_in_whi
 #[tokio::test]
 async fn work_in_the_background_ends_with_its_process() {
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let mut a = host.client("a").await;
     let chat = a.create_session("ahp-session:/s").await;
     a.subscribe(&chat).await;
@@ -341,8 +339,7 @@ async fn an_agent_never_hears_of_a_configuration_that_was_lost() {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::start(Arc::new(store), Options { agents, ..Options::default() });
+    let host = TestHost::start(Arc::new(store), Options::of(&agent));
     let mut a = host.client("a").await;
     let session = "ahp-session:/s";
     let chat = a.create_session(session).await;

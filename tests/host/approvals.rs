@@ -1,21 +1,11 @@
 //! Approvals and questions: one answer each, whoever gives it, and nothing left open under a finished turn.
 
-use std::sync::Arc;
-
 use scrollback::actors::agent::{AgentEvent, ToolAsk, ToolDecision};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, markdown, message, streamed, types, word};
 
 const S: &str = "ahp-session:/s";
-
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    client.subscribe(S).await;
-    (client, chat)
-}
 
 /// Runs a turn up to what the session waits for: the entry.
 async fn asked(client: &mut Client, chat: &str, turn: &str, script: &str) -> Value {
@@ -61,7 +51,7 @@ fn call_of(turn: &Value) -> Value {
 #[tokio::test]
 async fn a_call_that_asks_waits_with_the_agents_options_and_shows_without_opening_the_chat() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     assert_eq!(waiting(&mut client).await, json!(0));
     let entry = asked(&mut client, &chat, "t", "/ask-tool rm -rf x").await;
     assert_eq!((&entry["kind"], &entry["chat"]), (&json!("toolConfirmation"), &json!(chat)));
@@ -91,7 +81,7 @@ async fn a_call_that_asks_waits_with_the_agents_options_and_shows_without_openin
 #[tokio::test]
 async fn a_denied_call_is_cancelled_and_the_turn_goes_on() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let entry = asked(&mut client, &chat, "t", "/ask-tool rm x\n/say on").await;
     client.dispatch(&chat, deny("t", &entry["toolCall"]["toolCallId"])).await;
     client.until_ended("t").await;
@@ -104,7 +94,7 @@ async fn a_denied_call_is_cancelled_and_the_turn_goes_on() {
 #[tokio::test]
 async fn an_edited_input_is_what_the_tool_runs_with() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let entry = asked(&mut client, &chat, "t", "/ask-tool rm everything").await;
     let mut edited = approve("t", &entry["toolCall"]["toolCallId"], "allow");
     edited["editedToolInput"] = json!("one file");
@@ -119,7 +109,7 @@ async fn an_edited_input_is_what_the_tool_runs_with() {
 async fn allow_always_holds_for_that_tool_in_all_chats_of_the_session_and_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.create_chat(S, "ahp-chat:/p").await;
     client.subscribe("ahp-chat:/p").await;
     client.run("ahp-chat:/p", "t0", "/say up").await;
@@ -154,7 +144,7 @@ async fn allow_always_holds_for_that_tool_in_all_chats_of_the_session_and_after_
 #[tokio::test]
 async fn whoever_decides_second_is_refused_and_one_answer_counts() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let mut other = host.client("d").await;
     other.subscribe(&chat).await;
     let call =
@@ -174,7 +164,7 @@ async fn whoever_decides_second_is_refused_and_one_answer_counts() {
 #[tokio::test]
 async fn a_decision_that_says_too_little_or_two_things_is_malformed() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let call = asked(&mut client, &chat, "t", "/ask-tool rm x").await["toolCall"]["toolCallId"].clone();
     let mut bare = approve("t", &call, "allow");
     bare.as_object_mut().unwrap().remove("confirmed");
@@ -194,7 +184,7 @@ async fn a_decision_that_says_too_little_or_two_things_is_malformed() {
 #[tokio::test]
 async fn stopping_a_turn_settles_what_it_left_open() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     for (turn, script) in
         [("t1", "/ask-tool rm x"), ("t2", "/question sure?"), ("t3", "/question-async x\n/ask-tool rm x")]
     {
@@ -219,7 +209,7 @@ async fn stopping_a_turn_settles_what_it_left_open() {
 #[tokio::test]
 async fn a_text_question_takes_an_answer_that_all_clients_see_being_written() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let mut other = host.client("d").await;
     other.subscribe(&chat).await;
     let entry = asked(&mut client, &chat, "t", "/question your name?").await;
@@ -246,7 +236,7 @@ async fn a_text_question_takes_an_answer_that_all_clients_see_being_written() {
 #[tokio::test]
 async fn a_single_select_takes_one_of_its_options_and_nothing_else() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let entry = asked(&mut client, &chat, "t", "/question which? | red | blue").await;
     let question = &entry["request"]["questions"][0];
     assert_eq!((&question["kind"], &question["required"]), (&json!("single-select"), &json!(true)));
@@ -267,7 +257,7 @@ async fn a_single_select_takes_one_of_its_options_and_nothing_else() {
 #[tokio::test]
 async fn any_question_can_be_ended_without_an_answer() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     for (turn, response, words) in [("t1", "cancel", "cancelled "), ("t2", "decline", "declined ")] {
         let entry = asked(&mut client, &chat, turn, "/question which? | red | blue").await;
         client.accepted(&chat, completed(&entry["request"]["id"], response, None)).await;
@@ -278,7 +268,7 @@ async fn any_question_can_be_ended_without_an_answer() {
 #[tokio::test]
 async fn an_async_question_holds_nothing_up_and_ends_with_its_turn() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let entry = asked(&mut client, &chat, "t1", "/question-async later? | a\n/say on").await;
     assert!(entry["request"]["id"].as_str().unwrap().starts_with("async:"), "{entry}");
     assert_ne!(entry["request"]["questions"][0]["required"], json!(true));
@@ -299,7 +289,7 @@ async fn an_async_question_holds_nothing_up_and_ends_with_its_turn() {
 
 fn recorded() -> (TestHost, RecordingAgent) {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     (host, agent)
 }
 
@@ -321,7 +311,7 @@ async fn asks(agent: &RecordingAgent, call: &str) {
 #[tokio::test]
 async fn one_answer_reaches_the_agent_and_a_denial_with_its_reason() {
     let (host, agent) = recorded();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "go").await;
     asks(&agent, "call").await;
     client.until_type("chat/toolCallReady").await;
@@ -338,7 +328,7 @@ async fn one_answer_reaches_the_agent_and_a_denial_with_its_reason() {
 #[tokio::test]
 async fn what_the_agent_settles_by_itself_is_no_longer_asked() {
     let (host, agent) = recorded();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "go").await;
     asks(&agent, "call").await;
     client.until_type("session/inputNeededSet").await;

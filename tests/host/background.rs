@@ -13,14 +13,6 @@ const S: &str = "ahp-session:/s";
 /// Longer than any test.
 const LONG: &str = "/background build it 86400000";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 /// What the chat lists.
 async fn works(client: &mut Client, chat: &str) -> Vec<Value> {
     let state = client.subscribe(chat).await["state"].clone();
@@ -34,7 +26,7 @@ async fn stop(client: &mut Client, chat: &str, id: &Value) -> Result<Value, Valu
 #[tokio::test]
 async fn work_is_listed_past_its_turn_and_ends_by_itself() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let seen = client.run(&chat, "t", "/background run tests 20\nnext").await;
     assert!(types(&seen).contains(&"chat/backgroundWorkSet"));
     let set = seen.iter().find(|e| e["action"]["type"] == json!("chat/backgroundWorkSet")).unwrap();
@@ -54,7 +46,7 @@ async fn work_is_listed_past_its_turn_and_ends_by_itself() {
 #[tokio::test]
 async fn somebody_stops_one_and_the_others_go_on() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", &format!("{LONG}\n{LONG}")).await;
     let listed = works(&mut client, &chat).await;
     assert_eq!(listed.len(), 2);
@@ -75,7 +67,7 @@ async fn somebody_stops_one_and_the_others_go_on() {
 #[tokio::test]
 async fn a_stop_of_what_does_not_run_is_refused() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", LONG).await;
     let listed = works(&mut client, &chat).await;
     stop(&mut client, &chat, &listed[0]["id"]).await.unwrap();
@@ -101,7 +93,7 @@ async fn a_stop_of_what_does_not_run_is_refused() {
 async fn after_a_restart_nothing_is_listed_that_does_not_run() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
     let host = TestHost::start(Arc::clone(&store), Options::default());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", LONG).await;
     client.run(&chat, "t2", "hello").await;
     let seen = host.host.store().tail();
@@ -116,7 +108,7 @@ async fn after_a_restart_nothing_is_listed_that_does_not_run() {
 #[tokio::test]
 async fn work_ends_with_the_process_that_did_it() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", &format!("{LONG}\n/crash")).await;
     assert_eq!(works(&mut client, &chat).await, Vec::<Value>::new());
 }
@@ -124,7 +116,7 @@ async fn work_ends_with_the_process_that_did_it() {
 #[tokio::test]
 async fn the_work_of_a_worker_is_listed_in_its_own_chat() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent /background watch 86400000 ;; done").await;
     let state = client.subscribe(S).await["state"].clone();
     let worker = state["chats"][1]["resource"].as_str().unwrap().to_owned();
@@ -143,8 +135,8 @@ async fn the_work_of_a_worker_is_listed_in_its_own_chat() {
 #[tokio::test]
 async fn a_worker_in_the_background_is_stopped_as_background_work() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "go").await;
     agent.until(|inputs| inputs.iter().any(|input| matches!(input, AgentInput::Prompt(_)))).await;
     let worker = WorkerStart {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrollback::actors::agent::{Agent, AgentInput};
+use scrollback::actors::agent::AgentInput;
 use scrollback::actors::host::HostSettings;
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
@@ -254,8 +254,7 @@ async fn a_call_that_takes_too_long_fails_and_its_client_comes_too_late() {
 #[tokio::test]
 async fn a_result_that_a_person_is_to_look_at_reaches_the_agent_when_they_did() {
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let (mut watcher, chat) = open(&host).await;
     let mut owner = join(&host, "owner", &["tests"]).await;
     watcher.say(&chat, "t", "x").await;

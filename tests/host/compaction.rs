@@ -12,14 +12,6 @@ use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, is_end
 const S: &str = "ahp-session:/s";
 const COMPACT: &str = "x-scrollback/compact";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 /// The notices of a turn.
 fn notices(turn: &Value) -> Vec<String> {
     let parts = turn["responseParts"].as_array().into_iter().flatten();
@@ -34,7 +26,7 @@ async fn turns(client: &mut Client, chat: &str) -> Vec<Value> {
 #[tokio::test]
 async fn a_compaction_is_a_notice_that_says_how_many_tokens_went_where() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "before\n/compact 90000 1200\nafter\n/compact").await;
     let turn = turns(&mut client, &chat).await.remove(0);
     let said = notices(&turn);
@@ -47,7 +39,7 @@ async fn a_compaction_is_a_notice_that_says_how_many_tokens_went_where() {
 async fn somebody_asks_for_one_and_every_turn_stays() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
     let host = TestHost::start(Arc::clone(&store), Options::default());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let mut mirrored = Mirrored::connect(host.address, "m", &["ahp-root://", S, &chat]).await;
     client.run(&chat, "t", "one two three").await;
     client.drain().await;
@@ -77,7 +69,7 @@ async fn somebody_asks_for_one_and_every_turn_stays() {
 #[tokio::test]
 async fn the_first_turn_of_a_chat_may_be_one_and_gives_it_no_name() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.ask(COMPACT, json!({ "channel": chat })).await.unwrap();
     client.until(|e| is_ending(&e["action"])).await;
     assert_eq!(client.subscribe(&chat).await["state"]["title"], json!(""));
@@ -86,8 +78,8 @@ async fn the_first_turn_of_a_chat_may_be_one_and_gives_it_no_name() {
 #[tokio::test]
 async fn the_agent_is_told_what_the_turn_is_for() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[S]).await;
     client.ask(COMPACT, json!({ "channel": chat })).await.unwrap();
     agent.until(|inputs| !inputs.is_empty()).await;
     let kinds = agent.inputs(|input| match input {
@@ -110,15 +102,15 @@ async fn the_agent_is_told_what_the_turn_is_for() {
 #[tokio::test]
 async fn what_cannot_be_compacted_is_refused_and_the_log_stays_as_it_was() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent hello").await;
     let worker = client.subscribe(S).await["state"]["chats"][1]["resource"].as_str().unwrap().to_owned();
     client.say(&chat, "t2", "/ask-tool rm x").await;
     client.until_type("session/inputNeededSet").await;
     client.drain().await;
     let agent = RecordingAgent::new().with_extras(AgentExtras { compact: false, ..AgentExtras::default() });
-    let other = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut cannot, its_chat) = open(&other).await;
+    let other = TestHost::with(Options::of(&agent));
+    let (mut cannot, its_chat) = other.open(&[S]).await;
     let before = (host.host.store().tail(), other.host.store().tail());
     for (params, code, word) in [
         (json!({ "channel": chat }), -32004, "turn-in-progress"),

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use scrollback::actors::agent::Agent;
 use scrollback::actors::host::HostSettings;
 use scrollback::events::memory::MemoryStore;
 use scrollback::projections::verify::verify;
@@ -93,8 +92,7 @@ async fn a_changed_directory_is_what_the_agent_of_the_chat_is_started_in_at_its_
 async fn only_the_process_of_the_chat_that_changed_is_started_anew_and_no_running_turn_is_broken() {
     let places = Places::new();
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..places.options() });
+    let host = TestHost::with(Options { agents: Options::of(&agent).agents, ..places.options() });
     let (mut client, chat) = places.open(&host, "ab").await;
     client.create_chat(S, "ahp-chat:/p").await;
     client.subscribe("ahp-chat:/p").await;

@@ -14,13 +14,6 @@ use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, laws
 
 const S: &str = "ahp-session:/s";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 fn resume(turn: &str) -> Value {
     json!({ "type": "chat/turnResume", "turnId": turn })
 }
@@ -50,7 +43,7 @@ fn kinds(turn: &Value) -> Vec<&str> {
 async fn a_turn_that_is_resumed_goes_on_as_the_same_turn_after_the_step_that_failed() {
     let clock = Clock::fixed(1_795_996_800_000);
     let host = TestHost::with(Options { clock: clock.clone(), ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let mut other = host.client("d").await;
     other.subscribe(&chat).await;
     other.subscribe(S).await;
@@ -85,7 +78,7 @@ async fn a_turn_that_is_resumed_goes_on_as_the_same_turn_after_the_step_that_fai
 #[tokio::test]
 async fn a_turn_may_fail_and_be_resumed_again_and_again() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.run(&chat, "t", "/fail-resumable one\n/crash\n/fail-resumable three\n/fail four\n/say five").await;
     for (n, kind) in ["agent-gone", "demo", "demo"].into_iter().enumerate() {
         client.dispatch(&chat, resume("t")).await;
@@ -103,7 +96,7 @@ async fn a_turn_may_fail_and_be_resumed_again_and_again() {
 async fn a_resume_goes_on_after_the_step_that_failed_also_when_the_host_was_started_anew() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.run(&chat, "t1", "/say before").await;
     client.run(&chat, "t2", "/say a\n/crash\n/say b\n/history").await;
     host.stop();
@@ -123,7 +116,7 @@ async fn a_resume_goes_on_after_the_step_that_failed_also_when_the_host_was_star
 #[tokio::test]
 async fn a_resume_that_is_refused_changes_nothing() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     assert_eq!(client.rejected(&chat, resume("none")).await, "unknown-turn");
     client.run(&chat, "t1", "/fail-resumable one").await;
     client.run(&chat, "t2", "/say done").await;
@@ -176,9 +169,8 @@ async fn the_agent_hears_of_a_resume_when_it_is_on_disk_and_not_before() {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
     let agent = RecordingAgent::new();
-    let host =
-        TestHost::start(Arc::new(store), Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::start(Arc::new(store), Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     let failed = |text: &str| Ending::Failed { error_type: "x".into(), message: text.into(), resumable: true };
@@ -207,7 +199,7 @@ async fn the_agent_hears_of_a_resume_when_it_is_on_disk_and_not_before() {
 #[tokio::test]
 async fn a_resumed_turn_that_completes_lifts_the_pause_of_the_queue() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.subscribe(S).await;
     client.say(&chat, "t", "/question a\n/fail-resumable one\n/fail-resumable two\n/say b").await;
     let asked = client.until_type("chat/inputRequested").await["action"]["request"]["id"].clone();
@@ -233,7 +225,7 @@ async fn a_resumed_turn_that_completes_lifts_the_pause_of_the_queue() {
 #[tokio::test]
 async fn a_question_that_was_open_when_the_turn_failed_is_closed_when_it_is_resumed() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.subscribe(S).await;
     client.run(&chat, "t", "/question-async why?\n/fail-resumable one\n/question really?\n/say b").await;
     client.dispatch(&chat, resume("t")).await;
@@ -253,7 +245,7 @@ async fn a_question_that_was_open_when_the_turn_failed_is_closed_when_it_is_resu
 async fn a_disposal_ends_the_running_turn_first_in_the_same_batch() {
     for (method, channel) in [("disposeChat", "ahp-chat:/peer"), ("disposeSession", S)] {
         let host = TestHost::in_memory();
-        let (mut client, _) = open(&host).await;
+        let (mut client, _) = host.open(&[]).await;
         client.create_chat(S, "ahp-chat:/peer").await;
         client.subscribe("ahp-chat:/peer").await;
         client.say("ahp-chat:/peer", "t", "/ask-tool rm x").await;
@@ -281,7 +273,7 @@ fn kind(record: &Record) -> String {
 async fn what_an_agent_says_that_it_does_after_its_turn_is_not_shown() {
     let agent = RecordingAgent::new();
     let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     client.cancel(&chat, "t").await;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
+use scrollback::actors::agent::{AgentEvent, AgentInput, EVENTS_AHEAD};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
@@ -14,7 +16,7 @@ use scrollback::projections::session::SessionFold;
 use scrollback::projections::{replay, verify};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, TestHost, markdown};
+use crate::harness::{Client, Options, RecordingAgent, TestHost, Watched, markdown, message};
 
 const S: &str = "ahp-session:/s";
 const P: &str = "ahp-chat:/p";
@@ -415,4 +417,41 @@ async fn what_a_session_says_of_what_an_erased_chat_waited_for_is_still_read_and
     let after = state(&mut client, S).await;
     assert_eq!((&after["inputNeeded"], &after["chats"][0]), (&before["inputNeeded"], &before["chats"][0]));
     verified(&host);
+}
+
+#[tokio::test]
+async fn a_session_that_is_disposed_while_its_turn_is_still_to_be_taken_up_ends_it() {
+    let store = Arc::new(Watched::new());
+    let agent = RecordingAgent::new();
+    let host = TestHost::start(Arc::clone(&store) as _, Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
+    client.say(&chat, "t", "hello").await;
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Prompt(_)))).await;
+    // What is lost with a commit is read again, and a turn that ran is taken up a moment later.
+    store.fail(true);
+    let draft = json!({ "type": "chat/draftChanged", "draft": message("x") });
+    assert_eq!(client.rejected(&chat, draft).await, "log-unavailable");
+    store.fail(false);
+    while client.ask("disposeSession", json!({ "channel": S })).await.is_err() {}
+    assert!(says(&host, "chat/turnCancelled").is_some());
+}
+
+#[tokio::test]
+async fn what_an_agent_said_a_moment_before_its_chat_was_closed_is_kept() {
+    let agent = RecordingAgent::new();
+    let settings = HostSettings { delta_window: Duration::from_secs(1), ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..Options::of(&agent) });
+    let mut client = host.client("c").await;
+    client.create_session(S).await;
+    client.create_chat(S, P).await;
+    client.say(P, "t1", "x").await;
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Prompt(_)))).await;
+    agent.says("t1", "the last word").await;
+    // What says nothing, until the word must have reached the chat.
+    for _ in 0..=EVENTS_AHEAD + 1 {
+        agent.emits(AgentEvent::SteeringTaken { turn_id: "t1".into(), id: "none".into() }).await;
+    }
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    assert_eq!(markdown(&state(&mut client, P).await["turns"][0]), ["the last word"]);
 }

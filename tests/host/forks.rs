@@ -327,3 +327,39 @@ async fn eventually_ended(client: &mut Client, chat: &str) {
         client.until_type("chat/turnComplete").await;
     }
 }
+
+#[tokio::test]
+async fn a_turn_that_its_source_took_up_again_is_in_the_fork_as_it_was() {
+    let host = TestHost::in_memory();
+    let (mut client, chat) = told(&host, &["t1"]).await;
+    client.say(&chat, "t2", "/visual Drawn <p>x\n/fail-resumable no\n/say went on").await;
+    client.until_ended("t2").await;
+    let failed = client.subscribe(&chat).await;
+    client.ask("createChat", fork(&chat, F, "t2")).await.unwrap();
+    client.dispatch(&chat, json!({ "type": "chat/turnResume", "turnId": "t2" })).await;
+    client.until_ended("t2").await;
+    // At the moment before it went on: the turn as it was then, with what it had published.
+    let at = "ahp-chat:/at";
+    let params = json!({ "channel": chat, "chat": at, "serverSeq": failed["fromSeq"] });
+    client.ask("x-scrollback/forkAt", params).await.unwrap();
+    let then = state(&mut client, at).await;
+    assert_eq!(then["turns"][1], failed["state"]["turns"][1]);
+    assert_eq!(then["canvases"].as_array().map_or(0, Vec::len), 1);
+    for erased in [false, true] {
+        if erased {
+            client.create_chat(S, "ahp-chat:/other").await;
+            host.host.erase("root:test", &chat).await.unwrap();
+        }
+        client.subscribe(F).await;
+        let again = json!({ "type": "chat/turnStarted", "turnId": "t2", "startedAt": "2026-11-30T12:00:00Z",
+            "message": message("x") });
+        assert_eq!(client.rejected(F, again).await, "duplicate-turn");
+        let of_fork = format!("ahp-chat:/of-{erased}");
+        client.ask("createChat", fork(F, &of_fork, "t2")).await.unwrap();
+        assert_eq!(ids(&state(&mut client, &of_fork).await), ["t1", "t2"]);
+        let more = format!("more-{erased}");
+        client.run(F, &more, "/say more").await;
+        client.accepted(F, cut("t2")).await;
+        assert_eq!(ids(&state(&mut client, F).await), ["t1", "t2"]);
+    }
+}

@@ -556,8 +556,7 @@ async fn workers_go_with_the_chat_that_spawned_them_and_never_alone() {
 #[tokio::test]
 async fn a_hidden_worker_is_listed_takes_no_action_and_moves_only_with_its_chat() {
     let agent = RecordingAgent::new();
-    let agents: Vec<Arc<dyn Agent>> = vec![Arc::new(agent.clone())];
-    let host = TestHost::with(Options { agents, ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let mut client = open(&host).await;
     client.subscribe(A).await;
     client.subscribe(P).await;
@@ -586,8 +585,14 @@ async fn a_hidden_worker_is_listed_takes_no_action_and_moves_only_with_its_chat(
         json!({ "type": "session/titleChanged", "title": "x" }),
         json!({ "type": "chat/workingDirectorySet", "directory": "file:///" }),
         json!({ "type": "chat/toolCallConfirmed", "turnId": "t", "toolCallId": "x", "approved": true }),
+        json!({ "type": "chat/turnStarted", "turnId": "u", "startedAt": "2026-11-30T12:00:00Z", "message": message("x") }),
     ] {
         assert_eq!(client.rejected(&hidden, action.clone()).await, "read-only", "{action}");
+    }
+    for command in ["stopBackgroundWork", "sendNow"] {
+        let params = json!({ "channel": hidden, "id": "x" });
+        let refused = client.refused(&format!("x-scrollback/{command}"), params).await;
+        assert_eq!(refused, (-32602, "read-only".to_owned()), "{command}");
     }
     let wish = json!({ "type": "session/defaultChatChanged", "defaultChat": hidden });
     assert_eq!(client.rejected(A, wish).await, "malformed");

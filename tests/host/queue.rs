@@ -7,14 +7,6 @@ use crate::harness::{Client, Options, TestHost, message, on, types, word};
 
 const S: &str = "ahp-session:/s";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    client.subscribe(S).await;
-    (client, chat)
-}
-
 /// Runs a turn that waits for a person.
 async fn busy(client: &mut Client, chat: &str, turn: &str) {
     client.say(chat, turn, "/question sure?").await;
@@ -51,7 +43,7 @@ fn removed(id: &str) -> Value {
 #[tokio::test]
 async fn a_message_queued_while_idle_goes_out_at_once_in_two_steps() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.queue(&chat, "m1", "hello").await;
     let seen = client.until(|e| e["action"]["type"] == json!("chat/turnComplete")).await;
     let seen = on(&seen, &chat);
@@ -66,7 +58,7 @@ async fn a_message_queued_while_idle_goes_out_at_once_in_two_steps() {
 #[tokio::test]
 async fn queued_messages_go_out_first_in_first_out_one_turn_each() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t").await;
     for id in ["m1", "m2", "m3"] {
         client.queue(&chat, id, &format!("/say {id}")).await;
@@ -90,7 +82,7 @@ async fn queued_messages_go_out_first_in_first_out_one_turn_each() {
 #[tokio::test]
 async fn every_ending_but_a_natural_one_pauses_the_queue_and_shows_it() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     for (turn, script) in [("t1", "/question a"), ("t2", "/question a\n/fail no"), ("t3", "/question a\n/crash")] {
         client.say(&chat, turn, script).await;
         client.until_type("chat/inputRequested").await;
@@ -114,7 +106,7 @@ async fn every_ending_but_a_natural_one_pauses_the_queue_and_shows_it() {
 #[tokio::test]
 async fn an_empty_queue_is_not_paused() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t").await;
     client.cancel(&chat, "t").await;
     client.until_ended("t").await;
@@ -128,7 +120,7 @@ async fn an_empty_queue_is_not_paused() {
 async fn a_paused_queue_survives_a_restart_and_nothing_leaves_it_by_itself() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t").await;
     for id in ["m1", "m2", "m3"] {
         client.accepted(&chat, set(id, "/say x")).await;
@@ -163,7 +155,7 @@ async fn a_paused_queue_survives_a_restart_and_nothing_leaves_it_by_itself() {
 #[tokio::test]
 async fn a_persons_turn_lifts_the_pause_and_the_queue_follows_it() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t1").await;
     client.accepted(&chat, set("m", "/say queued")).await;
     client.cancel(&chat, "t1").await;
@@ -179,7 +171,7 @@ async fn a_persons_turn_lifts_the_pause_and_the_queue_follows_it() {
 #[tokio::test]
 async fn a_waiting_message_is_edited_in_its_place_and_the_edit_is_what_goes_out() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t").await;
     for id in ["m1", "m2"] {
         client.accepted(&chat, set(id, "/say old")).await;
@@ -195,7 +187,7 @@ async fn a_waiting_message_is_edited_in_its_place_and_the_edit_is_what_goes_out(
 async fn an_id_that_went_out_or_was_taken_back_stays_used() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.queue(&chat, "went", "/say x").await;
     client.until_type("chat/turnComplete").await;
     busy(&mut client, &chat, "t").await;
@@ -224,7 +216,7 @@ async fn an_id_that_went_out_or_was_taken_back_stays_used() {
 #[tokio::test]
 async fn an_order_is_told_with_every_id_so_that_all_agree() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let mut other = host.client("d").await;
     other.subscribe(&chat).await;
     busy(&mut client, &chat, "t").await;
@@ -249,7 +241,7 @@ async fn an_order_is_told_with_every_id_so_that_all_agree() {
 #[tokio::test]
 async fn a_clients_own_turn_takes_nothing_out_of_the_queue() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t1").await;
     client.accepted(&chat, set("m", "/say queued")).await;
     client.cancel(&chat, "t1").await;
@@ -265,7 +257,7 @@ async fn a_clients_own_turn_takes_nothing_out_of_the_queue() {
 async fn so_many_messages_wait_and_no_more() {
     let settings = HostSettings { max_queued_messages: 2, ..HostSettings::default() };
     let host = TestHost::with(Options { settings, ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     busy(&mut client, &chat, "t").await;
     client.accepted(&chat, set("m1", "x")).await;
     client.accepted(&chat, set("m2", "x")).await;
@@ -279,7 +271,7 @@ async fn so_many_messages_wait_and_no_more() {
 #[tokio::test]
 async fn a_kind_of_waiting_that_nobody_knows_is_malformed() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let odd = json!({ "type": "chat/pendingMessageSet", "kind": "later", "id": "s", "message": message("x") });
     assert_eq!(word(&client.act(&chat, odd).await), "malformed");
 }

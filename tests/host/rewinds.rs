@@ -1,10 +1,10 @@
 //! Rewinds: a chat goes back to an earlier turn and its agent with it, and what was dropped stays in the log. A clear starts the
 //! chat over.
 
-use scrollback::actors::agent::{AgentEvent, AgentExtras};
+use scrollback::actors::agent::{AgentEvent, AgentExtras, AgentInput};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, markdown, on, types};
+use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, eventually, markdown, on, types};
 
 const S: &str = "ahp-session:/s";
 
@@ -211,7 +211,7 @@ async fn rewinds_that_cannot_be_done_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn a_turn_that_the_agent_named_no_point_for_is_not_gone_back_to() {
     let agent = RecordingAgent::new();
-    let options = Options { agents: vec![std::sync::Arc::new(agent.clone())], ..Options::default() };
+    let options = Options::of(&agent);
     let host = TestHost::with(options);
     let mut client = host.client("c").await;
     let chat = client.create_session(S).await;
@@ -230,7 +230,7 @@ async fn a_turn_that_the_agent_named_no_point_for_is_not_gone_back_to() {
 #[tokio::test]
 async fn an_agent_that_cannot_go_back_is_not_asked_to() {
     let agent = RecordingAgent::new().with_extras(AgentExtras { rewind: false, ..AgentExtras::default() });
-    let options = Options { agents: vec![std::sync::Arc::new(agent.clone())], ..Options::default() };
+    let options = Options::of(&agent);
     let host = TestHost::with(options);
     let mut client = host.client("c").await;
     let chat = client.create_session(S).await;
@@ -277,4 +277,29 @@ async fn a_clear_empties_the_chat_its_queue_and_the_agents_memory() {
             .await,
         "duplicate-turn"
     );
+}
+
+#[tokio::test]
+async fn what_an_agent_says_of_its_conversation_while_it_is_ended_is_not_of_the_new_one() {
+    let agent = RecordingAgent::new();
+    let host = TestHost::with(Options::of(&agent));
+    let mut client = host.client("c").await;
+    let chat = client.create_session("ahp-session:/s").await;
+    client.say(&chat, "t", "x").await;
+    eventually("it is prompted", || agent.prompts() == ["t"]).await;
+    let speaker = agent.clone();
+    let speaks = tokio::spawn(async move {
+        loop {
+            speaker.emits(AgentEvent::Conversation { id: "the old one".into() }).await;
+        }
+    });
+    let said = |text: &str| {
+        let log = host.log();
+        log.into_iter().rfind(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text)).map(|(seq, _)| seq)
+    };
+    eventually("it speaks", || said("the old one").is_some()).await;
+    client.ask("x-scrollback/clear", json!({ "channel": chat, "force": true })).await.unwrap();
+    agent.until(|told| told.iter().any(|input| matches!(input, AgentInput::Close))).await;
+    speaks.abort();
+    assert!(said("the old one") < said("chat/truncated"));
 }

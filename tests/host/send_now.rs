@@ -1,19 +1,10 @@
 //! `x-scrollback/sendNow`: a queued message goes out now, whatever runs, in one step.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, envelopes, eventually, message, on, types};
 
 const S: &str = "ahp-session:/s";
-
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
 
 /// A turn that waits for a person, and messages that wait for it.
 async fn busy(client: &mut Client, chat: &str, turn: &str, waiting: &[&str]) {
@@ -53,7 +44,7 @@ async fn paused(client: &mut Client) -> Value {
 #[tokio::test]
 async fn a_message_sent_now_goes_to_the_front_stops_the_turn_and_goes_out_in_one_step() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     busy(&mut client, &chat, "t", &["m1", "m2", "m3"]).await;
     client.taken();
     let seen = send_now(&mut client, &chat, "m2").await;
@@ -77,7 +68,7 @@ async fn a_message_sent_now_goes_to_the_front_stops_the_turn_and_goes_out_in_one
 #[tokio::test]
 async fn a_message_sent_now_leaves_a_paused_queue_and_the_rest_follow() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     busy(&mut client, &chat, "t", &["m1", "m2"]).await;
     client.cancel(&chat, "t").await;
     client.until_ended("t").await;
@@ -96,7 +87,7 @@ async fn a_message_sent_now_leaves_a_paused_queue_and_the_rest_follow() {
 #[tokio::test]
 async fn what_steered_the_stopped_turn_waits_behind_what_is_sent_now() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     busy(&mut client, &chat, "t", &["m1", "m2"]).await;
     client.accepted(&chat, set("steering", "s")).await;
     send_now(&mut client, &chat, "m1").await;
@@ -109,7 +100,7 @@ async fn what_steered_the_stopped_turn_waits_behind_what_is_sent_now() {
 #[tokio::test]
 async fn what_is_not_queued_is_not_sent_now_and_nothing_changes() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.queue(&chat, "went", "/say x").await;
     client.until_type("chat/turnComplete").await;
     busy(&mut client, &chat, "t", &["back", "m"]).await;
@@ -132,8 +123,8 @@ async fn what_is_not_queued_is_not_sent_now_and_nothing_changes() {
 #[tokio::test]
 async fn the_agent_is_told_to_stop_and_then_prompted_once_and_late_words_go_nowhere() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "go").await;
     eventually("the agent is prompted", || agent.prompts().len() == 1).await;
     client.accepted(&chat, set("queued", "m")).await;

@@ -12,13 +12,6 @@ use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, mark
 
 const S: &str = "ahp-session:/s";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 fn steer(id: &str, text: &str) -> Value {
     json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": id, "message": message(text) })
 }
@@ -59,7 +52,7 @@ async fn paused(client: &mut Client) -> Value {
 #[tokio::test]
 async fn a_steering_message_goes_into_the_running_turn_and_begins_none() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "/await-steering\n/say on").await;
     client.until_type("chat/turnStarted").await;
     client.accepted(&chat, steer("s", "to the left")).await;
@@ -81,7 +74,7 @@ async fn a_steering_message_goes_into_the_running_turn_and_begins_none() {
 #[tokio::test]
 async fn a_steering_message_that_was_taken_back_in_time_is_never_delivered() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let asked = asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, steer("s1", "one")).await;
     assert_eq!(waiting(&state(&mut client, &chat).await), (vec![], Some("s1")));
@@ -105,7 +98,7 @@ async fn a_steering_message_that_was_taken_back_in_time_is_never_delivered() {
 #[tokio::test]
 async fn a_steering_message_that_was_edited_is_delivered_as_it_was_edited_once() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let asked = asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, steer("s", "old")).await;
     client.accepted(&chat, steer("s", "new")).await;
@@ -121,7 +114,7 @@ async fn a_steering_message_that_was_edited_is_delivered_as_it_was_edited_once()
 #[tokio::test]
 async fn a_new_steering_message_takes_the_place_of_the_one_in_the_slot() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let asked = asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, steer("s1", "one")).await;
     client.accepted(&chat, steer("s2", "two")).await;
@@ -137,7 +130,7 @@ async fn without_a_running_turn_or_with_an_agent_that_takes_none_steering_is_ref
     let deaf = TestHost::with(Options { agents: vec![Arc::new(agent)], ..Options::default() });
     let hears = TestHost::in_memory();
     for (host, word) in [(&deaf, "unsupported"), (&hears, "")] {
-        let (mut client, chat) = open(host).await;
+        let (mut client, chat) = host.open(&[]).await;
         assert_eq!(client.rejected(&chat, steer("s", "left")).await, "no-active-turn");
         client.say(&chat, "t", "/question sure?").await;
         client.until_type("chat/turnStarted").await;
@@ -154,7 +147,7 @@ async fn without_a_running_turn_or_with_an_agent_that_takes_none_steering_is_ref
 #[tokio::test]
 async fn what_is_left_in_the_slot_when_the_turn_completes_goes_out_before_the_queue() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "/question sure?").await;
     let asked = client.until_type("chat/inputRequested").await["action"]["request"]["id"].clone();
     client.accepted(&chat, queue("m", "/say queued")).await;
@@ -184,7 +177,7 @@ async fn what_is_left_in_the_slot_when_the_turn_completes_goes_out_before_the_qu
 async fn what_is_left_in_the_slot_of_a_turn_that_was_stopped_is_the_head_of_a_paused_queue() {
     let directory = tempfile::tempdir().unwrap();
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, queue("m1", "/say m1")).await;
     client.accepted(&chat, steer("s", "/say s")).await;
@@ -210,7 +203,7 @@ async fn what_is_left_in_the_slot_of_a_turn_that_was_stopped_is_the_head_of_a_pa
 #[tokio::test]
 async fn a_stop_ends_the_wait_for_a_steering_message() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "/await-steering\n/say never").await;
     client.until_type("chat/turnStarted").await;
     client.cancel(&chat, "t").await;
@@ -224,7 +217,7 @@ async fn a_stop_ends_the_wait_for_a_steering_message() {
 #[tokio::test]
 async fn a_message_moves_between_the_queue_and_the_slot_and_is_sent_once() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let asked = asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, queue("m", "/say m")).await;
     client.accepted(&chat, steer("m", "/say m")).await;
@@ -244,7 +237,7 @@ async fn a_message_moves_between_the_queue_and_the_slot_and_is_sent_once() {
 #[tokio::test]
 async fn a_steering_message_was_the_draft() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     asks_first(&mut client, &chat, "t").await;
     client.accepted(&chat, json!({ "type": "chat/draftChanged", "draft": message("left") })).await;
     client.accepted(&chat, steer("s", "left")).await;
@@ -257,8 +250,8 @@ async fn a_steering_message_was_the_draft() {
 /// A host whose agent says what a test makes it say, and a turn of it that runs.
 async fn with_agent() -> (TestHost, RecordingAgent, Client, String) {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "go").await;
     eventually("the agent is prompted", || agent.prompts().len() == 1).await;
     (host, agent, client, chat)
@@ -334,11 +327,11 @@ async fn a_message_that_was_handed_over_when_the_host_stopped_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
     let start = |agent: &RecordingAgent| {
-        let options = Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
+        let options = Options::of(agent);
         TestHost::on_disk_with(directory.path(), options)
     };
     let host = start(&agent);
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "go").await;
     eventually("the agent is prompted", || agent.prompts().len() == 1).await;
     agent.emits(takes("t")).await;
@@ -358,9 +351,9 @@ async fn a_steering_message_reaches_the_agent_only_when_it_is_on_disk_that_it_le
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
     let agent = RecordingAgent::new();
-    let options = Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
+    let options = Options::of(&agent);
     let host = TestHost::start(Arc::new(store), options);
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "go").await;
     eventually("the agent is prompted", || agent.prompts().len() == 1).await;
     agent.emits(takes("t")).await;

@@ -19,17 +19,6 @@ use crate::harness::{
 
 const S: &str = "ahp-session:/s";
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
-fn with(agent: &RecordingAgent) -> Options {
-    Options { agents: vec![Arc::new(agent.clone())], ..Options::default() }
-}
-
 fn notice(turn: &Value) -> Option<String> {
     let parts = turn["responseParts"].as_array().unwrap();
     let notice = parts.iter().find(|part| part["kind"] == json!("systemNotification"))?;
@@ -56,8 +45,8 @@ fn verified(host: &TestHost) {
 async fn a_turn_that_a_stop_froze_is_handed_to_a_new_process_which_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let first = RecordingAgent::new();
-    let host = TestHost::on_disk_with(directory.path(), with(&first));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&first));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || first.prompts() == ["t"]).await;
     first.says("t", "half ").await;
@@ -66,7 +55,7 @@ async fn a_turn_that_a_stop_froze_is_handed_to_a_new_process_which_is_told_so() 
 
     let second = RecordingAgent::new();
     let settings = HostSettings { resume_words: "Go on.".into(), ..HostSettings::default() };
-    let host = TestHost::on_disk_with(directory.path(), Options { settings, ..with(&second) });
+    let host = TestHost::on_disk_with(directory.path(), Options { settings, ..Options::of(&second) });
     let attempts = kinds(host.host.store().as_ref()).iter().filter(|kind| *kind == "host/attempt").count();
     assert_eq!(attempts, 1, "it is in the log when the start is done");
     eventually("a new process is prompted", || second.prompts() == ["t"]).await;
@@ -91,8 +80,8 @@ async fn a_turn_that_a_stop_froze_is_handed_to_a_new_process_which_is_told_so() 
 async fn a_stop_never_reads_as_a_failure_of_the_agent() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.create_chat(S, "ahp-chat:/peer").await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
@@ -109,7 +98,7 @@ async fn a_stop_never_reads_as_a_failure_of_the_agent() {
     agent.let_go();
     stopping.join().unwrap();
 
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
     let mut client = host.client("c").await;
     let state = client.subscribe(&chat).await["state"].clone();
     assert_eq!((&state["activeTurn"]["id"], &state["turns"]), (&json!("t"), &json!([])));
@@ -120,9 +109,9 @@ async fn a_stop_never_reads_as_a_failure_of_the_agent() {
 async fn at_most_two_processes_work_on_a_turn_and_a_person_who_resumes_it_begins_a_new_count() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
-    let start = || TestHost::on_disk_with(directory.path(), with(&agent));
+    let start = || TestHost::on_disk_with(directory.path(), Options::of(&agent));
     let host = start();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts().len() == 1).await;
     host.stop();
@@ -153,14 +142,14 @@ async fn at_most_two_processes_work_on_a_turn_and_a_person_who_resumes_it_begins
 async fn where_the_agent_cannot_take_it_up_a_notice_says_why_and_the_queue_pauses() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new().with_extras(AgentExtras::default());
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     let queued = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message("next") });
     client.accepted(&chat, queued).await;
     host.stop();
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
     let mut client = host.client("c").await;
     let state = client.subscribe(&chat).await["state"].clone();
     let turn = &state["turns"][0];
@@ -179,8 +168,8 @@ async fn where_the_agent_cannot_take_it_up_a_notice_says_why_and_the_queue_pause
 async fn what_the_old_process_had_open_is_settled_before_the_new_one_begins() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     let turn_id = || "t".to_owned();
@@ -229,7 +218,7 @@ async fn what_the_old_process_had_open_is_settled_before_the_new_one_begins() {
     client.until_type("chat/backgroundWorkSet").await;
     host.stop();
 
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
     let mut client = host.client("d").await;
     let state = client.subscribe(&chat).await["state"].clone();
     let parts = state["activeTurn"]["responseParts"].as_array().unwrap();
@@ -258,14 +247,14 @@ async fn what_the_old_process_had_open_is_settled_before_the_new_one_begins() {
 async fn what_somebody_stopped_is_not_taken_up() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     client.cancel(&chat, "t").await;
     client.until_ended("t").await;
     host.stop();
-    let host = TestHost::on_disk_with(directory.path(), with(&agent));
+    let host = TestHost::on_disk_with(directory.path(), Options::of(&agent));
     let mut client = host.client("c").await;
     let state = client.subscribe(&chat).await["state"].clone();
     assert_eq!((state.get("activeTurn"), &state["turns"][0]["state"]), (None, &json!("cancelled")));
@@ -275,8 +264,8 @@ async fn what_somebody_stopped_is_not_taken_up() {
 #[tokio::test]
 async fn a_turn_in_a_session_whose_actor_panics_is_taken_up_though_nobody_uses_the_session() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     host.host.panic_in_session(S);
@@ -291,8 +280,8 @@ async fn a_turn_in_a_session_whose_actor_panics_is_taken_up_though_nobody_uses_t
 async fn a_turn_that_is_interrupted_while_the_disk_takes_nothing_goes_on_when_it_does() {
     let store = Arc::new(Watched::new());
     let agent = RecordingAgent::new();
-    let host = TestHost::start(Arc::clone(&store) as _, with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::start(Arc::clone(&store) as _, Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     store.fail(true);
@@ -349,8 +338,8 @@ impl AgentProcess for FinishingProcess {
 async fn a_start_does_not_wait_for_the_turns_that_follow_those_it_takes_up() {
     let store = Arc::new(Watched::new());
     let agent = RecordingAgent::new();
-    let host = TestHost::start(Arc::clone(&store) as _, with(&agent));
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::start(Arc::clone(&store) as _, Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "hello").await;
     eventually("it is prompted", || agent.prompts() == ["t"]).await;
     client.queue(&chat, "q", "next").await;

@@ -1,7 +1,5 @@
 //! The host's tools for its agents, through the official client of MCP.
 
-use std::sync::Arc;
-
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock};
 use rmcp::service::RunningService;
 use rmcp::transport::StreamableHttpClientTransport;
@@ -20,7 +18,7 @@ const PUBLISH: &str = "publish_visual";
 /// A host whose agent does nothing by itself, and a client of it.
 async fn host() -> (TestHost, RecordingAgent, Client) {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
+    let host = TestHost::with(Options::of(&agent));
     let client = host.client("c").await;
     (host, agent, client)
 }
@@ -45,6 +43,8 @@ async fn ends(agent: &RecordingAgent, client: &mut Client, turn: &str) {
 
 /// The official client, connected.
 async fn connected(tools: &HostTools) -> RunningService<RoleClient, ()> {
+    // Its HTTP client asks for a provider of cryptography, whatever the URL.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let config = StreamableHttpClientTransportConfig::with_uri(tools.url.clone()).auth_header(tools.token.clone());
     ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap()
 }
@@ -287,7 +287,7 @@ async fn only_the_token_of_the_session_opens_the_tools_of_its_chats() {
 async fn a_token_is_gone_after_a_restart_and_another_is_given() {
     let directory = tempfile::tempdir().unwrap();
     let agent = RecordingAgent::new();
-    let options = || Options { agents: vec![Arc::new(agent.clone())], ..Options::default() };
+    let options = || Options::of(&agent);
     let host = TestHost::on_disk_with(directory.path(), options());
     let mut client = host.client("c").await;
     let chat = client.create_session(SESSION).await;

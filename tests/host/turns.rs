@@ -1,7 +1,5 @@
 //! Turns: echoed once, signed, streamed without loss, named, and ended exactly once.
 
-use std::sync::Arc;
-
 use scrollback::actors::host::HostSettings;
 use scrollback::clock::Clock;
 use serde_json::{Value, json};
@@ -16,13 +14,6 @@ fn with(settings: HostSettings) -> TestHost {
     TestHost::with(Options { settings, ..Options::default() })
 }
 
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 async fn turns(client: &mut Client, chat: &str) -> Vec<Value> {
     client.subscribe(chat).await["state"]["turns"].as_array().unwrap().clone()
 }
@@ -34,7 +25,7 @@ fn started(turn: &str, message: Value) -> Value {
 #[tokio::test]
 async fn a_running_turn_is_active_and_moves_to_the_turns_when_it_ends() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "/say so\n/question sure?").await;
     client.until_type("chat/inputRequested").await;
     let state = client.subscribe(&chat).await["state"].clone();
@@ -48,7 +39,7 @@ async fn a_running_turn_is_active_and_moves_to_the_turns_when_it_ends() {
 #[tokio::test]
 async fn both_clients_hear_a_turn_once_in_the_same_order() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let mut other = host.client("d").await;
     other.subscribe(&chat).await;
     let own = client.run(&chat, "t", "/think a\n/tool x y\nhello there").await;
@@ -63,7 +54,7 @@ async fn both_clients_hear_a_turn_once_in_the_same_order() {
 #[tokio::test]
 async fn a_message_says_who_sent_it_and_what_a_client_writes_in_our_names_is_replaced() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let mut forged = message("hello");
     forged["_meta"] = json!({ "scrollback.sender": "user:queen", "scrollback.x": 1, "theirs": 2 });
     let mut action = started("t", forged.clone());
@@ -86,7 +77,7 @@ async fn a_message_says_who_sent_it_and_what_a_client_writes_in_our_names_is_rep
 async fn every_ending_takes_its_duration_from_the_hosts_clock() {
     let clock = Clock::fixed(1_795_996_800_000);
     let host = TestHost::with(Options { clock: clock.clone(), ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     for (turn, script, takes) in [("t1", "/question a", 1_500), ("t2", "/question a\n/fail no", 2_500)] {
         client.say(&chat, turn, script).await;
         let asked = client.until_type("chat/inputRequested").await["action"]["request"]["id"].clone();
@@ -112,7 +103,7 @@ async fn every_ending_takes_its_duration_from_the_hosts_clock() {
 #[tokio::test]
 async fn a_chat_and_its_session_are_named_after_the_first_message() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.subscribe(S).await;
     let long = format!("  fix\n\tthe   {}", "ä".repeat(80));
     let seq = client.say(&chat, "t1", &long).await;
@@ -131,7 +122,7 @@ async fn a_chat_and_its_session_are_named_after_the_first_message() {
 #[tokio::test]
 async fn a_message_of_attachments_alone_names_the_chat_by_the_first_label() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let mut sent = message(" \n");
     sent["attachments"] = json!([{ "type": "resource", "label": "notes  of\nmay", "uri": "https://example.org/x",
         "displayKind": "document" }]);
@@ -143,7 +134,7 @@ async fn a_message_of_attachments_alone_names_the_chat_by_the_first_label() {
 #[tokio::test]
 async fn a_rename_on_a_chats_channel_names_the_chat_and_on_the_sessions_the_session() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.subscribe(S).await;
     client.create_chat(S, "ahp-chat:/p").await;
     let title = |title: &str| json!({ "type": "session/titleChanged", "title": title });
@@ -178,7 +169,7 @@ async fn deferred_titles_leave_naming_to_people_also_after_a_restart() {
     host.stop();
 
     let host = TestHost::on_disk(directory.path());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let seen = client.run(&chat, "t", "hello").await;
     assert!(!types(&seen).contains(&"session/titleChanged"), "{:?}", types(&seen));
     assert_eq!(client.subscribe(&chat).await["state"]["title"], json!(""));
@@ -189,7 +180,7 @@ async fn deferred_titles_leave_naming_to_people_also_after_a_restart() {
 #[tokio::test]
 async fn an_activity_is_cleared_at_every_ending() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     for (turn, end) in [("t1", "/say done"), ("t2", "/fail no"), ("t3", "/crash"), ("t4", "/question sure?")] {
         client.say(&chat, turn, &format!("/activity busy\n{end}")).await;
         if turn == "t4" {
@@ -206,7 +197,7 @@ async fn an_activity_is_cleared_at_every_ending() {
 #[tokio::test]
 async fn a_turn_goes_on_without_any_connection() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t", "/words 30 5").await;
     client.until_type("chat/delta").await;
     client.drop_socket().await;
@@ -223,7 +214,7 @@ async fn a_turn_goes_on_without_any_connection() {
 #[tokio::test]
 async fn late_output_of_a_cancelled_turn_goes_nowhere() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t1", "/words 100000").await;
     client.until_type("chat/delta").await;
     client.cancel(&chat, "t1").await;
@@ -243,8 +234,8 @@ async fn late_output_of_a_cancelled_turn_goes_nowhere() {
 #[tokio::test]
 async fn an_agent_that_talks_on_after_the_stop_is_not_heard() {
     let agent = RecordingAgent::new();
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(&agent));
+    let (mut client, chat) = host.open(&[]).await;
     client.say(&chat, "t1", "go").await;
     eventually("the agent is prompted", || agent.prompts() == ["t1"]).await;
     agent.says("t1", "before ").await;
@@ -264,7 +255,7 @@ async fn an_agent_that_talks_on_after_the_stop_is_not_heard() {
 #[tokio::test]
 async fn a_failed_turn_and_a_crash_end_once_and_say_whether_they_can_go_on() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     for (turn, script, kind, resumable) in [
         ("t1", "/fail no", "demo", None),
         ("t2", "/fail-resumable no", "demo", Some(true)),
@@ -282,7 +273,7 @@ async fn a_failed_turn_and_a_crash_end_once_and_say_whether_they_can_go_on() {
 #[tokio::test]
 async fn a_turn_that_cannot_begin_is_refused_without_harm() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.run(&chat, "t0", "hello").await;
     client.say(&chat, "t1", "/question sure?").await;
     client.until_type("chat/inputRequested").await;
@@ -320,7 +311,7 @@ async fn a_turn_that_cannot_begin_is_refused_without_harm() {
 #[tokio::test]
 async fn every_form_of_a_time_that_is_taken_lets_the_turn_end() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let times = [
         "2026-11-30T12:00:00.123456789Z",
         "2026-11-30 12:00:00z",
@@ -341,7 +332,7 @@ async fn every_form_of_a_time_that_is_taken_lets_the_turn_end() {
 #[tokio::test]
 async fn a_turn_that_holds_too_many_parts_ends_in_an_error_that_says_so() {
     let host = with(HostSettings { max_parts_in_turn: 3, ..HostSettings::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     client.run(&chat, "t1", "/say a\n/notice b\n/notice c").await;
     let heard = client.run(&chat, "t2", "/say a\n/notice b\n/say c\n/notice d\n/say e").await;
     let ending = &heard.last().unwrap()["action"];
@@ -355,7 +346,7 @@ async fn a_turn_that_holds_too_many_parts_ends_in_an_error_that_says_so() {
 #[tokio::test]
 async fn a_text_may_be_as_long_as_the_limit_and_no_longer() {
     let host = with(HostSettings { max_message_text: 100, ..HostSettings::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[]).await;
     let over = "ä".repeat(50) + "x";
     assert_eq!(client.rejected(&chat, started("t1", message(&over))).await, "limit-exceeded");
     let draft = json!({ "type": "chat/draftChanged", "draft": message(&over) });

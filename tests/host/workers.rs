@@ -22,14 +22,6 @@ fn worker_of(call: &str) -> String {
 }
 
 /// A client that hears the session and its first chat.
-async fn open(host: &TestHost) -> (Client, String) {
-    let mut client = host.client("c").await;
-    let chat = client.create_session(S).await;
-    client.subscribe(S).await;
-    client.subscribe(&chat).await;
-    (client, chat)
-}
-
 async fn state(client: &mut Client, channel: &str) -> Value {
     client.subscribe(channel).await["state"].clone()
 }
@@ -78,7 +70,7 @@ async fn newest_worker(client: &mut Client, chat: &str) -> (Value, String) {
 #[tokio::test]
 async fn a_worker_has_a_chat_of_its_own_and_both_name_each_other() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let seen = client.run(&chat, "t", "/subagent /think hard ;; hello ;; /tool ls -l\nback").await;
     let (turn, worker) = newest_worker(&mut client, &chat).await;
     let (call, _) = links(&turn).remove(0);
@@ -113,7 +105,7 @@ async fn a_worker_has_a_chat_of_its_own_and_both_name_each_other() {
 #[tokio::test]
 async fn a_worker_of_a_worker_names_the_chat_that_spawned_it() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent one ;; /subagent two ;; /subagent three ;; four").await;
     let mut above = chat;
     for (said, result) in
@@ -131,7 +123,7 @@ async fn a_worker_of_a_worker_names_the_chat_that_spawned_it() {
 #[tokio::test]
 async fn a_worker_asks_and_is_answered_in_its_own_chat() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "/subagent /ask-tool rm x ;; /question Which? | a | b").await;
     let asked = client.until_type("session/inputNeededSet").await["action"]["request"].clone();
     let worker = asked["chat"].as_str().unwrap().to_owned();
@@ -157,7 +149,7 @@ async fn a_worker_asks_and_is_answered_in_its_own_chat() {
 #[tokio::test]
 async fn the_stop_of_a_turn_ends_its_workers_at_every_depth_in_the_same_batch() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "/subagent /say outer ;; /subagent /say inner ;; /ask-tool rm x").await;
     client.until_type("session/inputNeededSet").await;
     let (_, outer) = newest_worker(&mut client, &chat).await;
@@ -186,7 +178,7 @@ async fn the_stop_of_a_turn_ends_its_workers_at_every_depth_in_the_same_batch() 
 #[tokio::test]
 async fn a_worker_that_is_stopped_alone_lets_its_turn_go_on_with_a_failed_call() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "/subagent /say first ;; /ask-tool rm x\nafterwards").await;
     client.until_type("session/inputNeededSet").await;
     let (_, worker) = newest_worker(&mut client, &chat).await;
@@ -205,7 +197,7 @@ async fn a_worker_that_is_stopped_alone_lets_its_turn_go_on_with_a_failed_call()
 #[tokio::test]
 async fn a_worker_that_fails_does_not_block_the_turn_that_spawned_it() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent /say half ;; /fail it broke\ngoes on").await;
     let (turn, worker) = newest_worker(&mut client, &chat).await;
     assert_eq!((turn["state"].clone(), markdown(&turn)), (json!("complete"), vec!["You said: goes on ".to_owned()]));
@@ -223,7 +215,7 @@ async fn a_worker_that_fails_does_not_block_the_turn_that_spawned_it() {
 #[tokio::test]
 async fn a_worker_publishes_in_its_own_chat() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent /visual Page <p>hello</p>").await;
     let (turn, worker) = newest_worker(&mut client, &chat).await;
     let own = state(&mut client, &worker).await;
@@ -236,7 +228,7 @@ async fn a_worker_publishes_in_its_own_chat() {
 #[tokio::test]
 async fn a_worker_is_read_only_for_people() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.say(&chat, "t", "/subagent /ask-tool rm x").await;
     let asked = client.until_type("session/inputNeededSet").await["action"]["request"].clone();
     let worker = asked["chat"].as_str().unwrap().to_owned();
@@ -274,7 +266,7 @@ async fn a_worker_is_read_only_for_people() {
 async fn workers_and_their_links_are_there_after_a_restart_and_running_ones_have_endings() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
     let host = TestHost::start(Arc::clone(&store), Options::default());
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent done").await;
     let (_, done) = newest_worker(&mut client, &chat).await;
     client.say(&chat, "t2", "/subagent /say so far ;; /subagent /ask-tool rm x").await;
@@ -307,7 +299,7 @@ async fn workers_and_their_links_are_there_after_a_restart_and_running_ones_have
 #[tokio::test]
 async fn the_official_mirror_follows_a_session_with_workers() {
     let host = TestHost::in_memory();
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     let mut mirrored = Mirrored::connect(host.address, "m", &["ahp-root://", S, &chat]).await;
     client.run(&chat, "t", "/subagent one ;; /subagent two").await;
     let (_, worker) = newest_worker(&mut client, &chat).await;
@@ -331,7 +323,7 @@ async fn the_official_mirror_follows_a_session_with_workers() {
 #[tokio::test]
 async fn a_disposed_chat_ends_its_workers_which_stay_listed() {
     let host = TestHost::in_memory();
-    let (mut client, first) = open(&host).await;
+    let (mut client, first) = host.open(&[S]).await;
     let peer = "ahp-chat:/p";
     client.create_chat(S, peer).await;
     client.subscribe(peer).await;
@@ -353,7 +345,7 @@ async fn a_disposed_chat_ends_its_workers_which_stay_listed() {
 async fn the_depth_and_the_number_of_workers_are_bounded() {
     let settings = HostSettings { max_worker_depth: 2, max_workers_in_turn: 2, ..HostSettings::default() };
     let host = TestHost::with(Options { settings, ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", "/subagent /subagent /subagent too deep").await;
     let (_, one) = newest_worker(&mut client, &chat).await;
     let (_, two) = newest_worker(&mut client, &one).await;
@@ -400,8 +392,8 @@ fn ended(turn: &str) -> AgentEvent {
 
 /// A host whose agent says what the test makes it say, with a turn `t` running.
 async fn scripted(agent: &RecordingAgent) -> (TestHost, Client, String) {
-    let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let host = TestHost::with(Options::of(agent));
+    let (mut client, chat) = host.open(&[S]).await;
     prompt(&mut client, agent, &chat, "t").await;
     (host, client, chat)
 }
@@ -651,7 +643,7 @@ async fn a_chat_whose_workers_run_does_not_fall_asleep() {
     let agent = RecordingAgent::new();
     let settings = HostSettings { idle_timeout: std::time::Duration::from_millis(40), ..HostSettings::default() };
     let host = TestHost::with(Options { agents: vec![Arc::new(agent.clone())], settings, ..Options::default() });
-    let (mut client, chat) = open(&host).await;
+    let (mut client, chat) = host.open(&[S]).await;
     client.create_chat(S, "ahp-chat:/other").await;
     prompt(&mut client, &agent, &chat, "t").await;
     agent.emits(start("t", "outer", "o", false)).await;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::connection::Caller;
 use super::rejection::{Code, Rejection};
 use super::shared::Shared;
+use super::writer::Lane;
 use crate::attachments::Staged;
 use crate::events::ChannelId;
 use crate::projections::fact::ChatText;
@@ -36,9 +37,13 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// The event that holds the message is on disk.
-    pub fn keep(&self) {
-        self.files.keep();
+    /// Lets the files stay once what was queued in `lane` so far, which names them, is on disk.
+    pub fn keep_once_durable(self: Arc<Self>, lane: &Lane) {
+        lane.release_on_disk(Box::new(move |place| {
+            if place.is_ok() {
+                self.files.keep();
+            }
+        }));
     }
 }
 

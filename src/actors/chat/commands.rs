@@ -2,6 +2,7 @@
 //! once that is durable.
 
 use actix::Context;
+use ahp_types::state::ChatInteractivity;
 use serde_json::value::RawValue;
 
 use super::ChatActor;
@@ -32,6 +33,19 @@ impl Accepted {
     }
 }
 
+/// Whether people may ask for this in a chat of that kind: in one that they only read a stop alone, in a hidden one nothing.
+fn may_ask(command: &ChatCommand, interactivity: Option<ChatInteractivity>) -> Result<(), Refusal> {
+    let stops = matches!(command, ChatCommand::StopBackgroundWork { .. });
+    match interactivity {
+        None | Some(ChatInteractivity::Full) => Ok(()),
+        Some(ChatInteractivity::ReadOnly) if stops => Ok(()),
+        _ => {
+            let text = "the chat belongs to an agent: people do not ask for this in it";
+            Err(Refusal::new(RefusalKind::InvalidParams, "read-only", text))
+        }
+    }
+}
+
 impl ChatActor {
     pub(super) fn command(&mut self, caller: &Caller, command: ChatCommand, reply: Reply, ctx: &mut Context<Self>) {
         let at = self.shared.clock.now();
@@ -41,12 +55,12 @@ impl ChatActor {
                 let text = "the chat has too much to do, or the host is stopping: try again";
                 Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
             } else {
-                match command {
+                may_ask(&command, cell.fold.state.interactivity).and_then(|()| match command {
                     ChatCommand::SendNow { id } => send_now::decide(&core, &cell, &id, at),
                     ChatCommand::Compact => compact::decide(&core, &cell, at),
                     ChatCommand::StopBackgroundWork { id } => stop_background_work::decide(&cell, &id),
                     ChatCommand::Clear { force } => clear::decide(&core, &cell, force, at),
-                }
+                })
             }
         };
         match decided {

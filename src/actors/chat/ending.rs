@@ -14,6 +14,7 @@ use super::waiting::{self, Following};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::clock::Millis;
 use crate::projections::chat::ChatFold;
+use crate::projections::workers::work_id;
 
 /// How long the running turn took until `at`, by the host's clock: whole milliseconds, never negative.
 pub fn duration(chat: &ChatFold, at: Millis) -> i64 {
@@ -58,7 +59,7 @@ pub fn notice(turn_id: &str, text: &str) -> StateAction {
 /// `naturally`: it completed. Decided on the state before the end is applied.
 pub fn after(core: &SessionCore, cell: &ChatCell, naturally: bool, at: Millis) -> Following {
     let end = match naturally {
-        true if cell.fold.resumed => End::ResumedComplete,
+        true if cell.fold.attempts.resumed => End::ResumedComplete,
         true => End::Complete,
         false => End::Other,
     };
@@ -82,7 +83,7 @@ pub fn with_the_chat(core: &SessionCore, cell: &ChatCell, at: Millis) -> Vec<Ent
 /// Takes what goes on in the background off its list.
 fn background_over(chat: &ChatFold) -> impl Iterator<Item = Entry> {
     let works = chat.state.background_work.iter().flatten();
-    let ids = works.filter_map(|work| Some(serde_json::to_value(work).ok()?.get("id")?.as_str()?.to_owned()));
+    let ids = works.filter_map(work_id).map(str::to_owned);
     let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
     ids.map(move |id| Entry::Host(removed(id)))
 }

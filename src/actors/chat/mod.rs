@@ -35,10 +35,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
-use serde_json::Value;
 
 use super::agent::{AgentEvent, AgentInput};
-use super::attaching::Attached;
 use super::command::{ChatCommand, Reply};
 use super::connection::{Caller, Window};
 use super::core::{By, ChatCell, ClientAction, Ends, Recording, SessionCore};
@@ -55,7 +53,8 @@ use crate::projections::fact::Fact;
 use crate::projections::{replay, turns};
 
 pub use client_tools::abandoned;
-pub use decide::{Effect, Entry, foresee, needs_work, sends};
+pub use decide::turn_started::first_turn;
+pub use decide::{Effect, Entry, foresee, needs_work, sends, with_chats};
 pub use ending::{cancelled, with_the_chat};
 pub use listed_process::{Listed, list_process, listed_as_running};
 pub use message::parse_message;
@@ -105,13 +104,6 @@ pub enum ChatMessage {
         caller: Caller,
         command: ChatCommand,
         reply: Reply,
-    },
-    /// The first message of a new chat.
-    Begin {
-        message: Value,
-        principal: Arc<str>,
-        /// What came of its attachments.
-        attached: Option<Arc<Attached>>,
     },
     /// A message for the agent whose attachments were read.
     Read(Box<AgentInput>),
@@ -165,7 +157,6 @@ impl ChatMessage {
                 | ChatMessage::Visual { .. }
                 | ChatMessage::FetchTurns { .. }
                 | ChatMessage::Command { .. }
-                | ChatMessage::Begin { .. }
                 | ChatMessage::ResumeDue
                 | ChatMessage::Lapse
         )
@@ -211,6 +202,13 @@ impl ChatActor {
         }
     }
 
+    /// The same for a chat whose first turn begins with it and is handed to its agent next: nobody takes that up.
+    pub fn with_turn(core: Rc<RefCell<SessionCore>>, cell: Rc<RefCell<ChatCell>>, turn_id: String) -> Self {
+        let mut actor = Self::new(core, cell);
+        actor.handed = Some(turn_id);
+        actor
+    }
+
     fn by_host(&self) -> By {
         By { principal: Arc::from("host"), at: self.shared.clock.now(), client: None }
     }
@@ -222,6 +220,9 @@ impl ChatActor {
 
     /// Records `entries` as one batch, behind the text that waits, and lets `effects` follow once it is durable.
     fn record(&mut self, by: By, entries: Vec<Entry>, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        if let Some(process) = &mut self.process {
+            process.is_leaving |= effects.iter().any(|effect| matches!(effect, Effect::EndProcess));
+        }
         let address = ctx.address();
         let mut core = self.core.borrow_mut();
         let mut cell = self.cell.borrow_mut();
@@ -261,17 +262,6 @@ impl ChatActor {
         self.core.borrow().lane.release(None, Box::new(act));
     }
 
-    /// Lets stored attachments stay once what was recorded so far, which names them, is on disk.
-    fn keep_once_durable(&self, attached: Option<Arc<Attached>>) {
-        let Some(attached) = attached else { return };
-        let keep = move |place: Result<Place, Lost>| {
-            if place.is_ok() {
-                attached.keep();
-            }
-        };
-        self.core.borrow().lane.release_on_disk(Box::new(keep));
-    }
-
     fn dispatch(&mut self, client: ClientAction, action: Result<Box<Action>, Rejection>, ctx: &mut Context<Self>) {
         let verdict = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
@@ -307,24 +297,10 @@ impl ChatActor {
                     self.close_part();
                 }
                 self.record(by, entries, effects, ctx);
-                self.keep_once_durable(attached);
+                if let Some(attached) = attached {
+                    attached.keep_once_durable(&self.core.borrow().lane);
+                }
             }
-        }
-    }
-
-    fn begin(&mut self, message: Value, principal: Arc<str>, attached: Option<Arc<Attached>>, ctx: &mut Context<Self>) {
-        let at = self.shared.clock.now();
-        let entries = {
-            let (core, cell) = (self.core.borrow(), self.cell.borrow());
-            decide::turn_started::by_host(&core, &cell, message, &principal, at)
-        };
-        match entries {
-            Ok((entries, effects)) => {
-                let entries = decide::with_chats(entries, attached.as_deref());
-                self.record(By { principal, at, client: None }, entries, effects, ctx);
-                self.keep_once_durable(attached);
-            }
-            Err(rejection) => tracing::warn!(%rejection, "a new chat's first message was refused"),
         }
     }
 
@@ -421,7 +397,7 @@ impl Actor for ChatActor {
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.shared.actors.fetch_add(1, Ordering::AcqRel);
         self.cell.borrow_mut().actor = Some(ctx.address());
-        if !self.cell.borrow().is_gone && self.employer.is_none() {
+        if !self.cell.borrow().is_gone && self.handed.is_none() {
             self.recover(ctx);
         }
     }
@@ -469,7 +445,6 @@ impl Handler<ChatMessage> for ChatActor {
                 self.fetch_turns(&caller, cursor, window, reply, ctx);
             }
             ChatMessage::Command { caller, command, reply } => self.command(&caller, command, reply, ctx),
-            ChatMessage::Begin { message, principal, attached } => self.begin(message, principal, attached, ctx),
             ChatMessage::Read(input) => self.hand_over(*input),
             ChatMessage::Durable { weight, ended, used } => {
                 self.in_flight.remove(weight);

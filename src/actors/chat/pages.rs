@@ -13,6 +13,7 @@ use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Subscription, Window};
 use crate::actors::core::{By, ChatCell};
 use crate::actors::envelope::{self, Envelope};
+use crate::actors::session::{answer, refuse};
 use crate::actors::shared::Shared;
 use crate::events::{ChannelId, Record, Store};
 use crate::projections::FoldFault;
@@ -76,27 +77,19 @@ impl ChatActor {
         };
         let range = match range {
             Ok(range) => range,
-            Err(refusal) => return crate::actors::session::refuse(&self.core.borrow(), refusal, reply),
+            Err(refusal) => return refuse(&self.core.borrow(), refusal, reply),
         };
         self.flush_text(ctx);
         let action = match range.action() {
             Ok(action) => action,
             Err(problem) => {
                 let refusal = Refusal::new(RefusalKind::Internal, "internal", problem);
-                return crate::actors::session::refuse(&self.core.borrow(), refusal, reply);
+                return refuse(&self.core.borrow(), refusal, reply);
             }
         };
         let by = By { principal: std::sync::Arc::clone(&caller.principal), at: self.shared.clock.now(), client: None };
         self.record(by, vec![super::Entry::Fetched(action)], Vec::new(), ctx);
-        self.core.borrow().lane.release(
-            None,
-            Box::new(move |place| {
-                reply(match place {
-                    Ok(_) => Ok(command::json(&json!({}))),
-                    Err(lost) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())),
-                });
-            }),
-        );
+        answer(&self.core.borrow(), Ok(command::json(&json!({}))), reply);
     }
 }
 

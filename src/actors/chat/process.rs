@@ -31,6 +31,8 @@ pub struct Process {
     pub has_spoken: bool,
     /// The workers that it speaks for.
     pub workers: Workers,
+    /// It ends when what was decided is durable: what it says until then is of a conversation that is over.
+    pub is_leaving: bool,
 }
 
 /// The bytes of a chat that wait for the disk. Beyond the limit its agent is not read.
@@ -251,7 +253,14 @@ impl ChatActor {
         let number = self.processes_started;
         let handle = agent.start(start, sink);
         let workers = Workers::default();
-        self.process = Some(Process { number, directories, handle, has_spoken: false, workers: workers.clone() });
+        self.process = Some(Process {
+            number,
+            directories,
+            handle,
+            has_spoken: false,
+            workers: workers.clone(),
+            is_leaving: false,
+        });
         self.shared.processes.fetch_add(1, Ordering::Relaxed);
         actix_rt::spawn(pump(events, ctx.address(), workers, number, self.in_flight.clone()));
         true

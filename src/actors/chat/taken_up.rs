@@ -13,27 +13,52 @@ use super::{ChatActor, ending, unanswered, waiting};
 use crate::actors::session::RETRY;
 use crate::projections::fact::Fact;
 
+/// What a process that is gone has left in its chat.
+#[derive(PartialEq, Eq)]
+struct Left {
+    turn: Option<String>,
+    /// Background work is listed.
+    works: bool,
+}
+
+impl Left {
+    fn is_nothing(&self) -> bool {
+        self.turn.is_none() && !self.works
+    }
+}
+
 impl ChatActor {
     /// Takes the running turn up, or ends it. While the disk takes nothing it waits, so that the chat can be read meanwhile.
     pub(super) fn recover(&mut self, ctx: &mut Context<Self>) {
         if self.shared.is_stopping() {
             return;
         }
-        self.end_background_work(ctx);
-        let turn = self.cell.borrow().fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
-        let Some(turn_id) = turn else { return };
+        let left = self.left();
+        if left.is_nothing() {
+            return;
+        }
         if self.shared.store.accepts_appends().is_err() {
             ctx.run_later(RETRY, move |actor, ctx| {
-                let runs = actor.cell.borrow().fold.state.active_turn.as_ref().is_some_and(|turn| turn.id == turn_id);
-                if runs && actor.handed.is_none() {
+                if actor.left() == left && actor.handed.is_none() && actor.process.is_none() {
                     actor.recover(ctx);
                 }
             });
             return;
         }
+        self.end_background_work(ctx);
+        let Some(turn_id) = left.turn else { return };
         match self.why_not() {
             None => self.take_up(turn_id, ctx),
             Some(why) => self.give_up(&turn_id, why, ctx),
+        }
+    }
+
+    fn left(&self) -> Left {
+        let cell = self.cell.borrow();
+        let state = &cell.fold.state;
+        Left {
+            turn: state.active_turn.as_ref().map(|turn| turn.id.clone()),
+            works: state.background_work.iter().flatten().next().is_some(),
         }
     }
 

@@ -15,7 +15,6 @@ use crate::actors::session::{Subscriber, answer, hand_snapshot, not_there, refus
 use crate::actors::visuals::{self, NewVisual, Published, VisualCommand};
 use crate::clock::rfc3339;
 use crate::events::{Channel, ChannelId};
-use crate::projections::FoldFault;
 use crate::projections::visual::{Visual, of_canvas};
 
 /// How many bytes of pages of one chat may wait for the disk, as multiples of the largest page.
@@ -121,7 +120,8 @@ impl ChatActor {
 
     fn remove_visual(&mut self, by: By, id: &str, ctx: &mut Context<Self>) -> Result<(), Refusal> {
         self.may_change(&by)?;
-        let open = visuals::open(&self.shared, &self.cell.borrow(), |visual| visual.id == id).map_err(unreadable)?;
+        let open = visuals::open(&self.shared, &self.cell.borrow(), |visual| visual.id == id)
+            .map_err(Refusal::log_unavailable)?;
         if !open.is_empty() {
             self.record(by, vec![Entry::CanvasesClosed(open)], Vec::new(), ctx);
         }
@@ -150,9 +150,7 @@ impl ChatActor {
         if running == Some(named.as_str()) {
             return Ok(Some(named));
         }
-        let ever = cell.turn_ever(&self.shared, &named).map_err(unreadable)?;
-        let is_there = ever.map(|turn| cell.is_on_branch(&self.shared, cell.fold.head(), &turn)).transpose();
-        if is_there.map_err(unreadable)? == Some(true) {
+        if cell.turn_on_branch(&self.shared, cell.fold.head(), &named).map_err(Refusal::log_unavailable)?.is_some() {
             return Ok(Some(named));
         }
         let text = format!("turnId: there is no turn {named} in this chat");
@@ -170,8 +168,4 @@ impl ChatActor {
             None => not_there(&core, &subscriber.caller, subscriber.then),
         }
     }
-}
-
-fn unreadable(fault: FoldFault) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())
 }

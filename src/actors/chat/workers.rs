@@ -133,8 +133,10 @@ impl ChatActor {
 
     /// The number of the process that speaks for this chat: its own, or the one of the chat above.
     pub(super) fn speaking(&self) -> Option<u64> {
-        let own = self.process.as_ref().map(|process| process.number);
-        own.or_else(|| self.employer.as_ref().map(|employer| employer.process))
+        match &self.process {
+            Some(own) => (!own.is_leaving).then_some(own.number),
+            None => self.employer.as_ref().map(|employer| employer.process),
+        }
     }
 
     /// Hands something to the process for one of its workers.
@@ -264,8 +266,7 @@ impl ChatActor {
         ctx: &mut Context<Self>,
     ) {
         let Opening { id, uri, state, started, link } = opening;
-        let mut new = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
-        new.spawned_in = Some(turn_id.to_owned());
+        let new = ChatCell::new(id, uri.clone(), ChatFold::new(state.clone()), Unsaved::default());
         let new = Rc::new(RefCell::new(new));
         self.start_actor(worker.id.clone(), &new, &started.turn_id, ctx);
         let by = self.by_agent();
@@ -311,9 +312,8 @@ impl ChatActor {
     /// Starts the worker's actor, which its session takes up with its next message.
     fn start_actor(&mut self, worker: String, cell: &Rc<RefCell<ChatCell>>, turn_id: &str, ctx: &mut Context<Self>) {
         let employer = self.employer_of(worker.clone(), ctx);
-        let mut actor = ChatActor::new(Rc::clone(&self.core), Rc::clone(cell));
+        let mut actor = ChatActor::with_turn(Rc::clone(&self.core), Rc::clone(cell), turn_id.to_owned());
         actor.in_flight = self.in_flight.clone();
-        actor.handed = Some(turn_id.to_owned());
         let workers = employer.workers.clone();
         actor.employer = Some(employer);
         let addr = actor.start();

@@ -42,8 +42,6 @@ pub struct ChatCell {
     pub pending: Option<PendingText>,
     /// Its actor.
     pub actor: Option<Addr<ChatActor>>,
-    /// Of a worker: the turn that spawned it.
-    pub spawned_in: Option<String>,
     /// The turn that the agent waits for a steering message in.
     pub takes_steering: Option<String>,
 }
@@ -86,7 +84,6 @@ impl ChatCell {
             is_asleep: false,
             pending: None,
             actor: None,
-            spawned_in: None,
             takes_steering: None,
         }
     }
@@ -133,20 +130,33 @@ impl ChatCell {
         for base in &self.fold.bases {
             let (chat, _) = turns::place(self.id, *base);
             let Some(n) = turns::ever_ended(store, chat, turn_id)? else { continue };
-            let turn = self.turn(shared, turns::from_outside(chat, n))?;
-            if self.is_on_branch(shared, *base, &turn)? {
+            let newest = self.turn(shared, turns::from_outside(chat, n))?;
+            if let Some(turn) = self.as_on_branch(shared, *base, newest)? {
                 return Ok(Some(turn));
             }
         }
         Ok(None)
     }
 
-    /// Whether `turn` is on the branch that ends at `head`.
+    /// The turn with this id on the branch that ends at `head`.
     ///
     /// # Errors
     /// [`FoldFault`] when the rows cannot be read.
-    pub fn is_on_branch(&self, shared: &Shared, head: u64, turn: &StoredTurn) -> Result<bool, FoldFault> {
-        Ok(turns::at_ordinal(head, turn.row.ordinal, |n| self.turn(shared, n))? == Some(turn.n))
+    pub fn turn_on_branch(&self, shared: &Shared, head: u64, turn_id: &str) -> Result<Option<StoredTurn>, FoldFault> {
+        match self.turn_ever(shared, turn_id)? {
+            Some(newest) => self.as_on_branch(shared, head, newest),
+            None => Ok(None),
+        }
+    }
+
+    /// A turn as the branch that ends at `head` has it: a turn that was taken up has ended before, at the same place.
+    fn as_on_branch(&self, shared: &Shared, head: u64, newest: StoredTurn) -> Result<Option<StoredTurn>, FoldFault> {
+        let read = |n| self.turn(shared, n);
+        match turns::at_ordinal(head, newest.row.ordinal, read)? {
+            Some(n) if n == newest.n => Ok(Some(newest)),
+            Some(n) => Ok(Some(read(n)?).filter(|turn| turn.id() == newest.id())),
+            None => Ok(None),
+        }
     }
 
     /// Whether the chat has seen this id: of a turn (`b't'`) or of a pending message (`b'm'`).

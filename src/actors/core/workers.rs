@@ -28,8 +28,6 @@ pub enum Ends<'a> {
     Background,
     /// This one.
     One(&'a str),
-    /// Those that turns spawned of which this says yes.
-    OfTurns(&'a dyn Fn(&str) -> bool),
 }
 
 /// What the host says of a call that its agent gave no result.
@@ -50,16 +48,11 @@ impl Recording<'_> {
                 Ends::All => true,
                 Ends::Background => workers::background_id(&chat.fold.state, &worker).is_some(),
                 Ends::One(one) => worker == one,
-                Ends::OfTurns(is_one) => self.spawned_in(&worker).is_some_and(|turn| is_one(&turn)),
             };
             if ends {
                 self.end_worker(chat, &worker);
             }
         }
-    }
-
-    fn spawned_in(&self, worker: &str) -> Option<String> {
-        self.core.chats.get(worker)?.try_borrow().ok()?.spawned_in.clone()
     }
 
     /// Ends one worker of `chat`.

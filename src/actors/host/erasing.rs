@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Host, unavailable};
+use super::Host;
 use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::root::RootMessage;
@@ -78,11 +78,11 @@ impl Host {
     /// A [`Refusal`] for what is not there, or is not gone.
     pub async fn restore(&self, principal: &str, uri: &str) -> Result<(), Refusal> {
         let _alone = self.shared.keeping.lock().await;
-        let row = catalogue::channel(self.shared.store.as_ref(), uri).map_err(unavailable)?;
+        let row = catalogue::channel(self.shared.store.as_ref(), uri).map_err(Refusal::log_unavailable)?;
         let row = row.filter(|row| matches!(row.kind, ChannelKind::Chat | ChannelKind::Session));
         let row = row.ok_or_else(|| not_there(uri))?;
         // An erasure that failed half way is finished at the next start.
-        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(unavailable)?;
+        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(Refusal::log_unavailable)?;
         if erasures.iter().any(|erasure| erasure.removes(ChannelId(row.id))) {
             return Err(not_there(uri));
         }
@@ -109,11 +109,13 @@ async fn ask(send: impl FnOnce(Reply)) -> Answer {
 /// See [`Host::erase`].
 pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
     let _alone = shared.keeping.lock().await;
-    let row = catalogue::channel(shared.store.as_ref(), uri).map_err(unavailable)?.ok_or_else(|| not_there(uri))?;
+    let row = catalogue::channel(shared.store.as_ref(), uri)
+        .map_err(Refusal::log_unavailable)?
+        .ok_or_else(|| not_there(uri))?;
     let session = ChannelId(row.session);
     close(shared, principal, uri, row.kind).await?;
     if shared.writer.barrier().await.is_err() {
-        return Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", "the log takes no events now"));
+        return Err(Refusal::log_unavailable("the log takes no events now"));
     }
     if row.kind == ChannelKind::Session {
         ask(|reply| shared.registry.send(session, SessionMessage::Forget { reply })).await?;
@@ -122,11 +124,11 @@ pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<E
     let planned = blocking(move || Erasure::plan(store.as_ref(), &asked, &by)).await?;
     let mut erasure = planned.ok_or_else(|| not_there(uri))?;
     let batch = erasure.begin(shared.clock.now());
-    let Some(root) = shared.root.get() else { return Err(unavailable("the host is stopping")) };
+    let Some(root) = shared.root.get() else { return Err(Refusal::log_unavailable("the host is stopping")) };
     ask(|reply| root.do_send(RootMessage::Record { batch, reply })).await?;
     let erased = Erased { uri: uri.to_owned(), events: erasure.events, first: erasure.first, last: erasure.last };
     if shared.writer.barrier().await.is_err() {
-        return Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", "the log takes no events now"));
+        return Err(Refusal::log_unavailable("the log takes no events now"));
     }
     let shared = Arc::clone(shared);
     blocking(move || carry_out(&erasure, shared.store.as_ref(), &shared.attachments)).await?;
@@ -135,7 +137,8 @@ pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<E
 
 /// Ends what is open.
 async fn close(shared: &Arc<Shared>, principal: &str, uri: &str, kind: ChannelKind) -> Result<(), Refusal> {
-    let found = shared.registry.resolve(uri).map_err(unavailable)?.filter(|found| found.channel.as_str() == uri);
+    let found =
+        shared.registry.resolve(uri).map_err(Refusal::log_unavailable)?.filter(|found| found.channel.as_str() == uri);
     let Some(found) = found else { return Ok(()) };
     let caller = Caller::nobody(principal);
     let answer = match kind {
@@ -158,7 +161,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FoldFault> + Send + 'static,
 ) -> Result<T, Refusal> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(unavailable),
-        Err(_) => Err(unavailable("the host is stopping")),
+        Ok(done) => done.map_err(Refusal::log_unavailable),
+        Err(_) => Err(Refusal::log_unavailable("the host is stopping")),
     }
 }

@@ -155,10 +155,6 @@ pub struct Host {
     shared: Arc<Shared>,
 }
 
-fn unavailable(fault: impl std::fmt::Display) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())
-}
-
 fn not_found(uri: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no channel {uri}"))
 }
@@ -420,7 +416,7 @@ impl Host {
                 };
             }
             Ok(None) => not_found(channel),
-            Err(fault) => unavailable(fault),
+            Err(fault) => Refusal::log_unavailable(fault),
         };
         caller.connection.run(Box::new(move |connection| then(connection, Err(refusal))));
     }
@@ -449,7 +445,7 @@ impl Host {
                 self.to_session(&found, SessionMessage::DisposeSession { caller: caller.clone(), reply });
             }
             Ok(_) => reply(Err(no_session(session))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -462,7 +458,7 @@ impl Host {
                 self.to_session(&found, message);
             }
             Ok(_) => reply(Err(no_session(&command.session))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -479,7 +475,7 @@ impl Host {
                 let text = format!("there is no chat {source}");
                 return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
             }
-            Err(fault) => return reply(Err(unavailable(fault))),
+            Err(fault) => return reply(Err(Refusal::log_unavailable(fault))),
         };
         let source = Some(Source::ForkAt { chat: source.to_owned(), moment });
         let command = CreateChat { session: session.to_string(), chat, source, ..CreateChat::default() };
@@ -536,7 +532,7 @@ impl Host {
                 self.to_session(&found, SessionMessage::Look { chat: found.channel.clone(), then });
             }
             Ok(_) => then(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
-            Err(fault) => then(Err(unavailable(fault))),
+            Err(fault) => then(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -547,7 +543,7 @@ impl Host {
                 self.to_session(&found, message);
             }
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
-            Err(fault) => reply(Err(unavailable(fault))),
+            Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
     }
 
@@ -639,7 +635,7 @@ fn way_of(shared: &Shared, chat: &str, destination: Destination) -> Result<(Reso
     let find = |uri: &str, kind: ChannelKind| match shared.registry.resolve(uri) {
         Ok(Some(found)) if found.kind == kind => Ok(found),
         Ok(_) => Err(not_found(uri)),
-        Err(fault) => Err(unavailable(fault)),
+        Err(fault) => Err(Refusal::log_unavailable(fault)),
     };
     let found = find(chat, ChannelKind::Chat)?;
     let to = match destination {

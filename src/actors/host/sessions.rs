@@ -6,7 +6,7 @@ use ahp_types::commands::{SessionConfigCompletionsResult, SessionConfigValueItem
 use ahp_types::common::JsonObject;
 use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema};
 
-use super::{CreateSession, Host, unavailable};
+use super::{CreateSession, Host};
 use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
@@ -21,7 +21,7 @@ impl Host {
     /// `listSessions`: newest first. At most `limit` (1,000 where absent), then a cursor.
     pub fn list_sessions(&self, limit: Option<u64>, cursor: Option<&str>) -> Answer {
         let limit = limit.unwrap_or(catalogue::PAGE_LIMIT).min(catalogue::PAGE_LIMIT);
-        match catalogue::page(self.shared.store.as_ref(), limit, cursor).map_err(unavailable)? {
+        match catalogue::page(self.shared.store.as_ref(), limit, cursor).map_err(Refusal::log_unavailable)? {
             Some((items, next)) => {
                 let result = ahp_types::commands::ListSessionsResult { next_cursor: next, items };
                 Ok(command::json(&result))
@@ -76,9 +76,10 @@ impl Host {
             let text = format!("there is a session {uri} already");
             Refusal::new(RefusalKind::SessionExists, "session-exists", text)
         };
-        let id = registry.reserve(uri, ChannelKind::Session, None).map_err(unavailable)?.ok_or_else(taken)?;
+        let id =
+            registry.reserve(uri, ChannelKind::Session, None).map_err(Refusal::log_unavailable)?.ok_or_else(taken)?;
         let first = first_chat_uri(uri);
-        match registry.reserve(&first, ChannelKind::Chat, Some(id)).map_err(unavailable) {
+        match registry.reserve(&first, ChannelKind::Chat, Some(id)).map_err(Refusal::log_unavailable) {
             Ok(Some(chat)) => Ok((id, chat)),
             Ok(None) => {
                 registry.settle(uri);
@@ -133,7 +134,7 @@ impl Host {
 /// Refuses one session more than the host may hold.
 pub fn check_count(shared: &Shared) -> Result<(), Refusal> {
     let Some(limit) = shared.settings.max_sessions else { return Ok(()) };
-    let count = catalogue::count(shared.store.as_ref()).map_err(unavailable)?;
+    let count = catalogue::count(shared.store.as_ref()).map_err(Refusal::log_unavailable)?;
     if count < limit as u64 {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use serde_json::Value;
 
-use super::{Host, SnapshotJson, not_found, unavailable};
+use super::{Host, SnapshotJson, not_found};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::registry::first_chat_uri;
 use crate::events::rows::ChannelKind;
@@ -50,11 +50,11 @@ impl Host {
     /// to come.
     pub fn state_at(&self, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
-        let row = catalogue::channel(store, channel).map_err(unavailable)?;
+        let row = catalogue::channel(store, channel).map_err(Refusal::log_unavailable)?;
         let (kind, id) = match row {
             Some(row) => (row.kind, ChannelId(row.id)),
             None => {
-                let found = self.shared.registry.resolve(channel).map_err(unavailable)?;
+                let found = self.shared.registry.resolve(channel).map_err(Refusal::log_unavailable)?;
                 found.map(|found| (found.kind, found.id)).ok_or_else(|| not_found(channel))?
             }
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Host, not_found, unavailable};
+use super::{Host, not_found};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::transcript::{Cursor, Filling, turn_text};
 use crate::events::rows::ChannelKind;
@@ -82,13 +82,19 @@ impl Host {
 
     /// The chat that a link stands for, and its session.
     fn chat_of_link(&self, uri: &str) -> Result<(ChannelId, ChannelId), Refusal> {
-        let found = self.shared.registry.resolve(uri).map_err(unavailable)?.ok_or_else(|| not_found(uri))?;
+        let found =
+            self.shared.registry.resolve(uri).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(uri))?;
         match found.kind {
             ChannelKind::Chat => Ok((found.id, found.session)),
             ChannelKind::Session => {
-                let entry = catalogue::entry(self.shared.store.as_ref(), found.id).map_err(unavailable)?;
+                let entry = catalogue::entry(self.shared.store.as_ref(), found.id).map_err(Refusal::log_unavailable)?;
                 let chat = entry.and_then(|entry| entry.summary.default_chat).ok_or_else(|| not_found(uri))?;
-                let chat = self.shared.registry.resolve(&chat).map_err(unavailable)?.ok_or_else(|| not_found(uri))?;
+                let chat = self
+                    .shared
+                    .registry
+                    .resolve(&chat)
+                    .map_err(Refusal::log_unavailable)?
+                    .ok_or_else(|| not_found(uri))?;
                 Ok((chat.id, found.id))
             }
             _ => Err(not_found(uri)),

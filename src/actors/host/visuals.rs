@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ahp_types::state::CanvasState;
 
-use super::{Host, SnapshotJson, unavailable};
+use super::{Host, SnapshotJson};
 use crate::actors::command::{Refusal, Reply};
 use crate::actors::session::SessionMessage;
 use crate::actors::visuals::VisualCommand;
@@ -45,7 +45,7 @@ impl Host {
 
     /// Puts where the page is to be had now into the state of a canvas, while it is there.
     pub(super) fn show_page(&self, canvas: &str, snapshot: &mut SnapshotJson) -> Result<(), Refusal> {
-        let is_open = self.shared.registry.resolve(canvas).map_err(unavailable)?.is_some();
+        let is_open = self.shared.registry.resolve(canvas).map_err(Refusal::log_unavailable)?.is_some();
         let Some(id) = of_canvas(canvas).filter(|_| is_open) else { return Ok(()) };
         if let Ok(mut state) = serde_json::from_slice::<CanvasState>(&snapshot.state) {
             state.url = Some(self.shared.links.url(id));

@@ -52,7 +52,7 @@ pub fn reject_lost(client: &ClientAction, lost: &Lost) {
 
 /// The refusal of a command that was lost, or whose outcome rested on something that was.
 pub fn refusal_of_lost(lost: &Lost) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "log-unavailable", lost.0.to_string())
+    Refusal::log_unavailable(&lost.0)
 }
 
 /// Sends a refused action back to its sender, behind what it rests on.

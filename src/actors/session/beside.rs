@@ -46,6 +46,7 @@ pub fn record_in(recording: &mut Recording<'_>, cell: &mut ChatCell, actions: Ve
     if actions.is_empty() {
         return;
     }
+    recording.flush_text(cell);
     for action in actions {
         recording.chat_action(cell, Action::host(action), false);
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::{ActorFutureExt, AsyncContext, Context};
+use actix::{Actor, ActorFutureExt, AsyncContext, Context};
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionChatAddedAction, SessionChatRemovedAction,
     SessionDefaultChatChangedAction, StateAction,
@@ -13,13 +13,14 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionLifecycle};
 use serde_json::json;
 
 use super::attaching::of_first_message;
-use super::beside::{keep_until_durable, record_in};
+use super::beside::{Awake, act_once_durable, keep_until_durable, record_in};
 use super::create::new_chat;
+use super::loading::running;
 use super::owed;
 use super::role;
 use super::sources::{Beginning, depends};
-use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse, tell_then};
-use crate::actors::chat::{self, ChatMessage};
+use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse};
+use crate::actors::chat::{self, ChatActor, ChatMessage, Effect};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, ConnectionId};
 use crate::actors::core::{ChatCell, Ends, Recording, SessionCore, Unsaved};
@@ -48,14 +49,7 @@ pub(super) fn invalid(code: &'static str, message: impl Into<String>) -> Refusal
 
 impl SessionActor {
     /// `createChat`: a peer chat under the URI that the client chose.
-    pub(super) fn create_chat(
-        &mut self,
-        core: &Core,
-        caller: &Caller,
-        command: CreateChat,
-        reply: Reply,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn create_chat(&mut self, core: &Core, caller: &Caller, command: CreateChat, reply: Reply) {
         let uri = Channel::from(command.chat.as_str());
         let own_default = core.borrow().fold.state.default_chat.as_deref() == Some(uri.as_str());
         if own_default && command.source.is_none() {
@@ -85,12 +79,19 @@ impl SessionActor {
                 return refuse(&core.borrow(), refusal, reply);
             }
             Err(fault) => {
-                let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string());
-                return refuse(&core.borrow(), refusal, reply);
+                return refuse(&core.borrow(), Refusal::log_unavailable(fault), reply);
             }
         };
         let by = self.by(caller);
         let (state, mut cell) = new_cell(id, &uri, by.at, command.working_directories, beginning.as_ref());
+        let first = message.map(|message| chat::first_turn(&core.borrow(), &cell, message, &by.principal, by.at));
+        let (turn_id, entries) = match first.transpose() {
+            Ok(first) => first.unzip(),
+            Err(problem) => {
+                self.shared.registry.settle(uri.as_str());
+                return refuse(&core.borrow(), of_first_message(&problem), reply);
+            }
+        };
         let (fork, context) = beginning.as_ref().map(|b| (b.fork.clone(), b.context.clone())).unwrap_or_default();
         let mut beginning = beginning;
         let visuals = beginning.as_mut().map(|b| std::mem::take(&mut b.visuals)).unwrap_or_default();
@@ -99,49 +100,52 @@ impl SessionActor {
             cell.borrow_turns(&of);
             depends(b.fork.as_ref()?, &of, id)
         });
-        let cell = Rc::new(RefCell::new(cell));
+        let awake = self.start_chat(core, cell, turn_id.clone());
+        let mut core = core.borrow_mut();
         {
-            let mut core = core.borrow_mut();
-            core.chats.insert(uri.to_string(), Rc::clone(&cell));
             let session = core.channel.to_string();
             let mut recording = core.record(by);
+            let mut cell = awake.0.borrow_mut();
             recording.create_channel(&uri, id, ChannelKind::Chat);
             let summary = mirror::summary_of(&state);
             let (state, fork) = (Box::new(state), fork.map(Box::new));
-            recording.chat_fact(&mut cell.borrow_mut(), &Fact::ChatCreated { session, state, fork, context });
+            recording.chat_fact(&mut cell, &Fact::ChatCreated { session, state, fork, context });
             depends.into_iter().for_each(|row| recording.row(row));
             let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
             recording.session_action(Action::host(added), None, false);
-            visuals::publish(&mut recording, &mut cell.borrow_mut(), visuals);
+            visuals::publish(&mut recording, &mut cell, visuals);
+            // The first turn begins in the same breath.
+            for entry in chat::with_chats(entries.unwrap_or_default(), command.attached.as_deref()) {
+                chat::apply(&mut recording, &mut cell, entry);
+            }
+            recording.mirror(&cell, true);
+            drop(cell);
+            recording.also(Rc::clone(&awake.0));
             recording.finish(None);
         }
-        let principal = Arc::clone(&caller.principal);
-        let attached = command.attached;
-        let first = message.map(|message| ChatMessage::Begin { message, principal, attached });
-        self.answer_created(core, uri, first, reply, ctx);
+        let shared = Arc::clone(&self.shared);
+        core.lane.release_on_disk(Box::new(move |_| shared.registry.settle(uri.as_str())));
+        if let Some(attached) = command.attached {
+            attached.keep_once_durable(&core.lane);
+        }
+        act_once_durable(&core, &awake, turn_id.map(|turn_id| Effect::Prompt { turn_id }).into_iter().collect());
+        answer(&core, Ok(command::null()), reply);
     }
 
-    /// The first turn begins in the same breath, and the answer waits for it.
-    fn answer_created(
-        &mut self,
-        core: &Core,
-        uri: Channel,
-        first: Option<ChatMessage>,
-        reply: Reply,
-        ctx: &mut Context<Self>,
-    ) {
-        let chat = self.chat(core, &uri);
-        let shared = Arc::clone(&self.shared);
-        let settled = uri.clone();
-        core.borrow().lane.release_on_disk(Box::new(move |_| shared.registry.settle(settled.as_str())));
-        match (chat, first) {
-            (Some(chat), Some(first)) => {
-                let answered = Rc::clone(core);
-                let then = move || answer(&answered.borrow(), Ok(command::null()), reply);
-                tell_then(core, (&uri, &chat), first, ctx, then);
-            }
-            _ => answer(&core.borrow(), Ok(command::null()), reply),
-        }
+    /// Starts the actor of a new chat, whose first turn has this id.
+    fn start_chat(&mut self, core: &Core, cell: ChatCell, turn_id: Option<String>) -> Awake {
+        let uri = cell.channel.clone();
+        let cell = Rc::new(RefCell::new(cell));
+        let (of, its) = (Rc::clone(core), Rc::clone(&cell));
+        let actor = match turn_id {
+            Some(turn_id) => ChatActor::with_turn(of, its, turn_id),
+            None => ChatActor::new(of, its),
+        };
+        let addr = actor.start();
+        cell.borrow_mut().actor = Some(addr.clone());
+        core.borrow_mut().chats.insert(uri.to_string(), Rc::clone(&cell));
+        self.chats.insert(uri, addr.clone());
+        (cell, addr)
     }
 
     pub(super) fn check_new_chat(&self, core: &SessionCore, command: &CreateChat) -> Result<(), Refusal> {
@@ -181,7 +185,7 @@ impl SessionActor {
                 "already-exists",
                 format!("there is a chat {uri} already"),
             )),
-            Err(fault) => Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())),
+            Err(fault) => Err(Refusal::log_unavailable(fault)),
         }
     }
 
@@ -244,9 +248,9 @@ impl SessionActor {
     /// `disposeSession`: off every list; what was said stays in the log.
     pub(super) fn dispose_session(&mut self, core: &Core, caller: &Caller, reply: Reply) {
         let by = self.by(caller);
-        // What is owed to a chat that sleeps is not left behind either.
-        let owed = owed::of(&core.borrow());
-        for chat in owed {
+        // What is owed to a chat that sleeps is not left behind either, nor a turn that nobody has taken up again yet.
+        let awake = owed::of(&core.borrow()).into_iter().chain(running(&core.borrow()));
+        for chat in awake.collect::<Vec<_>>() {
             self.chat(core, &chat);
         }
         let uris: Vec<Channel> =
@@ -438,6 +442,7 @@ fn canvases(cell: &ChatCell) -> Vec<Channel> {
 
 /// Ends what runs in a chat that goes, so that it is at rest when it comes back.
 fn end_what_runs(recording: &mut Recording<'_>, cell: &mut ChatCell) {
+    recording.flush_text(cell);
     let entries = chat::with_the_chat(recording.core, cell, recording.at());
     if !entries.is_empty() {
         entries.into_iter().for_each(|entry| chat::apply(recording, cell, entry));

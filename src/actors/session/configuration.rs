@@ -25,14 +25,18 @@ pub fn of(agent: &dyn Agent) -> (SessionConfigSchema, JsonObject) {
 /// A property that the host adds. Sessions that were made before it was added have it too.
 pub fn own(name: &str) -> Option<SessionConfigPropertySchema> {
     match name {
-        RESUME_AT_RESET => Some(property(
-            "boolean",
-            "Resume when a limit lifts",
-            "Whether a turn that ended at a limit of the plan or of an overloaded model is taken up when that lifts",
-            json!(true),
-        )),
+        RESUME_AT_RESET => Some(SessionConfigPropertySchema {
+            session_mutable: Some(true),
+            ..property(
+                "boolean",
+                "Resume when a limit lifts",
+                "Whether a turn that ended at a limit of the plan or of an overloaded model is taken up when that lifts",
+                json!(true),
+            )
+        }),
         RESUME_AT_RESET_OFF => Some(SessionConfigPropertySchema {
             items: serde_json::from_value(json!({ "type": "string", "title": "Chat" })).ok(),
+            session_mutable: Some(true),
             ..property(
                 "array",
                 "Chats that do not resume",
@@ -44,7 +48,8 @@ pub fn own(name: &str) -> Option<SessionConfigPropertySchema> {
     }
 }
 
-fn property(kind: &str, title: &str, description: &str, default: Value) -> SessionConfigPropertySchema {
+/// A property with this default, which is set when a session is created.
+pub fn property(kind: &str, title: &str, description: &str, default: Value) -> SessionConfigPropertySchema {
     SessionConfigPropertySchema {
         r#type: kind.to_owned(),
         title: title.to_owned(),
@@ -61,6 +66,6 @@ fn property(kind: &str, title: &str, description: &str, default: Value) -> Sessi
         required: None,
         additional_properties: None,
         enum_dynamic: None,
-        session_mutable: Some(true),
+        session_mutable: None,
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, AsyncContext, Context};
+use ahp_types::state::SessionStatus;
 
 use super::{MAILBOX, RETRY, SessionActor, SessionMessage};
 use crate::actors::chat::{ChatActor, ChatMessage, listed_as_running};
@@ -159,12 +160,7 @@ impl SessionActor {
             return;
         }
         let Some(core) = self.core.clone() else { return };
-        let in_progress = ahp_types::state::SessionStatus::InProgress.bits();
-        let running: Vec<Channel> = {
-            let core = core.borrow();
-            let chats = core.fold.state.chats.iter().filter(|chat| chat.status & in_progress != 0);
-            chats.map(|chat| Channel::from(chat.resource.as_str())).collect()
-        };
+        let running = running(&core.borrow());
         for chat in running {
             self.chat(&core, &chat);
         }
@@ -200,4 +196,11 @@ impl SessionActor {
         let Some(at) = replay::fold::<ChatFold>(store, id, ServerSeq::MAX, true)? else { return Ok(None) };
         Ok(Some(ChatCell::new(id, chat.clone(), at.fold, Unsaved::after_replay(at.since_checkpoint))))
     }
+}
+
+/// The chats in which a turn runs.
+pub(super) fn running(core: &SessionCore) -> Vec<Channel> {
+    let in_progress = SessionStatus::InProgress.bits();
+    let chats = core.fold.state.chats.iter().filter(|chat| chat.status & in_progress != 0);
+    chats.map(|chat| Channel::from(chat.resource.as_str())).collect()
 }

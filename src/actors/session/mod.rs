@@ -238,7 +238,7 @@ impl SessionActor {
             SessionMessage::CreateChat { caller, command, reply } => {
                 let todo = self.attach_first(&core, &caller, command, reply, ctx);
                 let Some((command, reply)) = todo else { return };
-                self.create_chat(&core, &caller, *command, reply, ctx)
+                self.create_chat(&core, &caller, *command, reply);
             }
             SessionMessage::DisposeChat { caller, chat, reply } => self.dispose_chat(&core, &caller, &chat, reply),
             SessionMessage::MoveChat(command) => self.move_chat(&core, *command, ctx),
@@ -308,21 +308,10 @@ fn tell(
     message: ChatMessage,
     ctx: &mut Context<SessionActor>,
 ) {
-    tell_then(core, (chat, addr), message, ctx, || ());
-}
-
-/// The same, and runs `then` when the chat has handled it.
-fn tell_then(
-    core: &Rc<RefCell<SessionCore>>,
-    (chat, addr): (&Channel, &Addr<ChatActor>),
-    message: ChatMessage,
-    ctx: &mut Context<SessionActor>,
-    then: impl FnOnce() + 'static,
-) {
     if let Some(cell) = core.borrow().chats.get(chat.as_str()) {
         cell.borrow_mut().unread += 1;
     }
-    ctx.wait(actix::fut::wrap_future::<_, SessionActor>(addr.send(message)).map(|_, _, _| then()));
+    ctx.wait(actix::fut::wrap_future::<_, SessionActor>(addr.send(message)).map(|_, _, _| ()));
 }
 
 impl SessionActor {

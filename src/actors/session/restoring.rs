@@ -97,10 +97,7 @@ impl SessionActor {
         let cell = match self.read_chat(chat) {
             Ok(Some(cell)) => cell,
             Ok(None) => return refuse(&core.borrow(), no_such_chat(chat), reply),
-            Err(fault) => {
-                let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string());
-                return refuse(&core.borrow(), refusal, reply);
-            }
+            Err(fault) => return refuse(&core.borrow(), Refusal::log_unavailable(fault), reply),
         };
         let cell = Rc::new(RefCell::new(cell));
         {

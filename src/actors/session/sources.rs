@@ -14,7 +14,7 @@ use super::SessionActor;
 use super::chats::invalid;
 use super::directories;
 use crate::actors::chat::conversation::answer_text;
-use crate::actors::chat::decide::truncated::{branch, on_the_branch};
+use crate::actors::chat::decide::truncated::branch;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::visuals::{self, Published};
@@ -137,12 +137,13 @@ impl SessionActor {
                     let text = format!("turn {turn_id} is running: fork at one that has ended");
                     return Err(invalid("turn-in-progress", text));
                 }
-                let turn = on_the_branch(&core.shared, &of, turn_id).map_err(unreadable)?;
+                let turn =
+                    of.turn_on_branch(&core.shared, of.fold.head(), turn_id).map_err(Refusal::log_unavailable)?;
                 forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(turn_id))?, &of.fold.visuals)
             }
             Source::ForkAt { moment, .. } => {
-                let turn = at(&core, &of, moment).map_err(unreadable)?;
-                let shown = shown_at(&core, &of, moment).map_err(unreadable)?;
+                let turn = at(&core, &of, moment).map_err(Refusal::log_unavailable)?;
+                let shown = shown_at(&core, &of, moment).map_err(Refusal::log_unavailable)?;
                 forked(&core, &cell, &of, turn.ok_or_else(|| no_turn(&format!("{moment:?}")))?, &shown)
             }
             Source::SideChat { turn_id, selection, .. } => {
@@ -168,7 +169,7 @@ impl SessionActor {
         source: &Source,
     ) -> Result<Rc<RefCell<ChatCell>>, Refusal> {
         let named = source.chat();
-        let resolved = self.shared.registry.resolve(named).map_err(unreadable)?;
+        let resolved = self.shared.registry.resolve(named).map_err(Refusal::log_unavailable)?;
         let uri = match &resolved {
             Some(found) if found.session == self.id => found.channel.clone(),
             Some(_) => return Err(invalid("invalid-params", format!("source: {named} is not a chat of this session"))),
@@ -180,21 +181,17 @@ impl SessionActor {
             return Ok(Rc::clone(cell));
         }
         let closed = match source {
-            Source::ForkAt { .. } => self.read_chat(&uri).map_err(unreadable)?,
+            Source::ForkAt { .. } => self.read_chat(&uri).map_err(Refusal::log_unavailable)?,
             Source::Fork { .. } | Source::SideChat { .. } => None,
         };
         // What is being erased has turns for the forks that it had alone.
-        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(unreadable)?;
+        let erasures = Erasure::under_way(self.shared.store.as_ref()).map_err(Refusal::log_unavailable)?;
         let stays = |cell: &ChatCell| !erasures.iter().any(|erasure| erasure.removes(cell.id));
         match closed.filter(|cell| cell.fold.state.resource == uri.as_str() && stays(cell)) {
             Some(cell) => Ok(Rc::new(RefCell::new(cell))),
             None => Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("source: there is no chat {named}"))),
         }
     }
-}
-
-fn unreadable(fault: FoldFault) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string())
 }
 
 fn no_turn(turn: &str) -> Refusal {
@@ -232,13 +229,13 @@ fn forked(
     shown: &[Visual],
 ) -> Result<Beginning, Refusal> {
     let shared = &core.shared;
-    let point = of.point(shared, turn.n).map_err(unreadable)?;
+    let point = of.point(shared, turn.n).map_err(Refusal::log_unavailable)?;
     let Some(point) = point else {
         return Err(invalid("no-rewind-point", "source: the agent does not know how to go on from that turn"));
     };
-    let visuals = visuals::copies(shared, of, shown, turn.n).map_err(unreadable)?;
+    let visuals = visuals::copies(shared, of, shown, turn.n).map_err(Refusal::log_unavailable)?;
     let origin = ChatOrigin::Fork { chat: of.channel.to_string(), turn_id: point.turn_id.clone() };
-    let branch = branch(shared, of, &turn, Some(point)).map_err(unreadable)?;
+    let branch = branch(shared, of, &turn, Some(point)).map_err(Refusal::log_unavailable)?;
     let outside = |path: Vec<(u64, u64)>| {
         path.into_iter().map(|(ordinal, n)| (ordinal, turns::from_outside(of.id, n))).collect::<Vec<_>>()
     };
@@ -278,7 +275,7 @@ fn side_context(
     let turn = match active {
         Some(active) => so_far(active),
         None => {
-            let stored = on_the_branch(&core.shared, of, turn_id).map_err(unreadable)?;
+            let stored = of.turn_on_branch(&core.shared, of.fold.head(), turn_id).map_err(Refusal::log_unavailable)?;
             let stored = stored.ok_or_else(|| no_turn(turn_id))?;
             serde_json::from_slice(&stored.json)
                 .map_err(|e| Refusal::new(RefusalKind::Internal, "damaged", e.to_string()))?

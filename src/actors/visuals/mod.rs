@@ -127,12 +127,10 @@ fn number_of(shared: &Shared, visual: &Visual) -> Result<ChannelId, FoldFault> {
 pub fn copies(shared: &Shared, source: &ChatCell, shown: &[Visual], last: u64) -> Result<Vec<Published>, FoldFault> {
     let mut copies = Vec::new();
     for visual in shown {
-        if let Some(turn_id) = visual.turn_id.as_ref().or(visual.after_turn.as_ref()) {
-            let turn = source.turn_ever(shared, turn_id)?;
-            let is_kept = turn.map(|turn| source.is_on_branch(shared, last, &turn)).transpose()?;
-            if is_kept != Some(true) {
-                continue;
-            }
+        if let Some(turn_id) = visual.turn_id.as_ref().or(visual.after_turn.as_ref())
+            && source.turn_on_branch(shared, last, turn_id)?.is_none()
+        {
+            continue;
         }
         let id = match source.new_canvases.get(&visual.id) {
             Some(id) => *id,

@@ -10,6 +10,7 @@ use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema, Session
 use serde_json::{Value, json};
 
 use super::{PROVIDER, languages};
+use crate::actors::session::configuration::property;
 
 /// The property whose values are looked up.
 pub(super) const LANGUAGE: &str = "language";
@@ -177,27 +178,6 @@ fn version() -> SessionConfigPropertySchema {
     SessionConfigPropertySchema {
         read_only: Some(true),
         ..property("string", "Version", "The version of the demo that the session began with", version)
-    }
-}
-
-fn property(kind: &str, title: &str, description: &str, default: Value) -> SessionConfigPropertySchema {
-    SessionConfigPropertySchema {
-        r#type: kind.to_owned(),
-        title: title.to_owned(),
-        description: Some(description.to_owned()),
-        default: Some(default),
-        r#enum: None,
-        enum_labels: None,
-        enum_descriptions: None,
-        read_only: None,
-        items: None,
-        min_items: None,
-        max_items: None,
-        properties: None,
-        required: None,
-        additional_properties: None,
-        enum_dynamic: None,
-        session_mutable: None,
     }
 }
 

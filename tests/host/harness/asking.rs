@@ -6,7 +6,7 @@ use scrollback::events::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use super::opened;
-use super::{Client, Options, TestHost, message};
+use super::{Client, Options, RecordingAgent, TestHost, message};
 
 /// The types of actions, in their order.
 pub fn types(envelopes: &[Value]) -> Vec<&str> {
@@ -44,7 +44,25 @@ pub fn word(envelope: &Value) -> String {
     reason.split_once(": ").map(|(word, _)| word.to_owned()).expect("a code and a colon")
 }
 
+impl Options {
+    /// With this agent in the place of the demo.
+    pub fn of(agent: &RecordingAgent) -> Self {
+        Self { agents: vec![Arc::new(agent.clone())], ..Self::default() }
+    }
+}
+
 impl TestHost {
+    /// A client `c` that has made the session `ahp-session:/s` and is subscribed to these channels and its first chat; and that chat.
+    pub async fn open(&self, channels: &[&str]) -> (Client, String) {
+        let mut client = self.client("c").await;
+        let chat = client.create_session("ahp-session:/s").await;
+        for channel in channels {
+            client.subscribe(channel).await;
+        }
+        client.subscribe(&chat).await;
+        (client, chat)
+    }
+
     /// A host over a store in memory.
     pub fn with(options: Options) -> Self {
         Self::start(Arc::new(MemoryStore::new().unwrap()), options)

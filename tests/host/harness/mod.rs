@@ -4,6 +4,7 @@ mod agent;
 mod asking;
 pub mod attaching;
 mod client;
+pub mod endpoint;
 mod host;
 pub mod laws;
 mod mirror;

@@ -16,20 +16,14 @@ use crate::projections::action::Action;
 
 /// Decides.
 pub fn decide(core: &SessionCore, cell: &ChatCell, force: bool, at: Millis) -> Result<Accepted, Refusal> {
-    let state = &cell.fold.state;
-    if state.interactivity.is_some_and(|how| how != ahp_types::state::ChatInteractivity::Full) {
-        let text = "the chat belongs to an agent: it is not cleared";
-        return Err(Refusal::new(RefusalKind::InvalidParams, "read-only", text));
-    }
-    let active = state.active_turn.as_ref().map(|turn| turn.id.clone());
+    let active = cell.fold.state.active_turn.as_ref().map(|turn| turn.id.clone());
     if let Some(turn_id) = active.as_ref().filter(|_| !force) {
         let text = format!("turn {turn_id} is running: force cancels it");
         return Err(Refusal::new(RefusalKind::TurnInProgress, "turn-in-progress", text));
     }
     let (mut entries, mut effects) = waiting::follow(core, cell, Input::Clear, None, at).unwrap_or_default();
     entries.push(Entry::EndWorkers);
-    let shown = visuals::open(&core.shared, cell, |_| true)
-        .map_err(|fault| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault.to_string()))?;
+    let shown = visuals::open(&core.shared, cell, |_| true).map_err(Refusal::log_unavailable)?;
     entries.push(Entry::CanvasesClosed(shown));
     let cleared = Action::from_stored(Bytes::from_static(CLEARED));
     entries.push(Entry::Fetched(cleared.map_err(|text| Refusal::new(RefusalKind::Internal, "internal", text))?));

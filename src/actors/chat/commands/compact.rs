@@ -1,7 +1,6 @@
 //! `x-scrollback/compact`: the agent is asked for a smaller context, in a turn that the host opens. No turn is dropped.
 
 use ahp_types::actions::{ChatTurnStartedAction, StateAction};
-use ahp_types::state::ChatInteractivity;
 
 use super::Accepted;
 use crate::actors::chat::compaction;
@@ -13,10 +12,6 @@ use crate::clock::{self, Millis};
 /// Decides.
 pub fn decide(core: &SessionCore, cell: &ChatCell, at: Millis) -> Result<Accepted, Refusal> {
     let state = &cell.fold.state;
-    if state.interactivity.is_some_and(|how| how != ChatInteractivity::Full) {
-        let text = "the chat belongs to an agent: nobody else asks for a compaction";
-        return Err(Refusal::new(RefusalKind::InvalidParams, "read-only", text));
-    }
     if ready(core).is_err() {
         return Err(Refusal::new(RefusalKind::InvalidRequest, "not-ready", "the session is not ready"));
     }

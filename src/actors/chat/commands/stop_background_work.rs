@@ -8,16 +8,12 @@ use crate::actors::agent::AgentInput;
 use crate::actors::chat::decide::{Effect, Entry};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::ChatCell;
+use crate::projections::workers::work_id;
 
 /// Decides. A worker's own chat takes it too: it is a stop.
 pub fn decide(cell: &ChatCell, id: &str) -> Result<Accepted, Refusal> {
-    let works = cell.fold.state.background_work.iter().flatten();
-    let found = works.into_iter().find(|work| match work {
-        BackgroundWork::Shell(work) => work.id == id,
-        BackgroundWork::Subagent(work) => work.id == id,
-        BackgroundWork::Unknown(work) => work.get("id").and_then(serde_json::Value::as_str) == Some(id),
-    });
-    match found {
+    let mut works = cell.fold.state.background_work.iter().flatten();
+    match works.find(|work| work_id(work) == Some(id)) {
         None => {
             let text = format!("no background work {id} is listed: it is over, or never was");
             Err(Refusal::new(RefusalKind::NotFound, "request-not-found", text))

@@ -1,7 +1,7 @@
 //! Drafts, titles, and the marks "read" and "archived": durable at once, whatever runs, and no agent is woken.
 
 use ahp_types::actions::{ChatDraftChangedAction, StateAction};
-use ahp_types::state::{MessageKind, SessionStatus};
+use ahp_types::state::SessionStatus;
 use serde_json::Value;
 
 use super::turn_started::session_title;
@@ -39,16 +39,7 @@ pub fn title(view: &View<'_>, title: &str, action: Action) -> Result<Verdict, Re
 /// `chat/draftChanged`: refused for its size alone, never for what the session is doing.
 pub fn draft(view: &View<'_>, change: &ChatDraftChangedAction, action: &Action) -> Result<Verdict, Rejection> {
     if let Some(draft) = &change.draft {
-        if draft.origin.kind != MessageKind::User {
-            return Err(Rejection::new(Code::Malformed, "a draft is of origin user"));
-        }
-        let limit = view.core.shared.settings.max_message_text;
-        if draft.text.len() > limit {
-            metrics::counter!("scrollback_limit_met_total", "limit" => "message_text").increment(1);
-            let text = format!("the draft has {} bytes, at most {limit} are kept", draft.text.len());
-            return Err(Rejection::new(Code::LimitExceeded, text));
-        }
-        message::check(draft, limit)?;
+        message::check(draft, view.core.shared.settings.max_message_text)?;
     }
     let mut value: Value =
         serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;

@@ -30,7 +30,7 @@ pub fn decide(view: &View<'_>, cut: &ChatTruncatedAction, action: Action) -> Res
     if view.active() == Some(turn_id) {
         return Err(Rejection::new(Code::UnknownTurn, format!("turn {turn_id} is running: name one that has ended")));
     }
-    let kept = on_the_branch(shared, view.cell, turn_id).map_err(unreadable)?;
+    let kept = view.cell.turn_on_branch(shared, view.cell.fold.head(), turn_id).map_err(unreadable)?;
     let Some(kept) = kept else {
         return Err(Rejection::new(Code::UnknownTurn, format!("the chat has no turn {turn_id}")));
     };
@@ -59,15 +59,6 @@ pub fn decide(view: &View<'_>, cut: &ChatTruncatedAction, action: Action) -> Res
     entries.push(Entry::Client(action));
     effects.push(Effect::EndProcess);
     Ok(Verdict::Record { entries, effects, ends_turn: true })
-}
-
-/// The turn with this id among those that the chat has now.
-///
-/// # Errors
-/// [`FoldFault`] when the rows cannot be read.
-pub fn on_the_branch(shared: &Shared, cell: &ChatCell, turn_id: &str) -> Result<Option<StoredTurn>, FoldFault> {
-    let Some(turn) = cell.turn_ever(shared, turn_id)? else { return Ok(None) };
-    Ok(cell.is_on_branch(shared, cell.fold.head(), &turn)?.then_some(turn))
 }
 
 /// The branch that ends with `last`, in a number of reads that grows as the logarithm of its length.

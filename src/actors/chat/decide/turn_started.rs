@@ -108,14 +108,17 @@ pub fn id(id: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The first turn of a chat that was created with a message.
-pub fn by_host(
+/// The first turn of a chat that is created with a message: its id, and its entries.
+///
+/// # Errors
+/// As [`message::check`].
+pub fn first_turn(
     core: &SessionCore,
     cell: &ChatCell,
     mut sent: Value,
     principal: &str,
     at: Millis,
-) -> Result<(Vec<Entry>, Vec<Effect>), Rejection> {
+) -> Result<(String, Vec<Entry>), Rejection> {
     message::sign(&mut sent, principal);
     let mut message: Message =
         serde_json::from_value(sent).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
@@ -131,5 +134,5 @@ pub fn by_host(
     }))];
     entries.extend(draft_sent(cell));
     entries.extend(named(core, cell, &message));
-    Ok((entries, vec![Effect::Prompt { turn_id }]))
+    Ok((turn_id, entries))
 }

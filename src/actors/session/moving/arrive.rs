@@ -104,7 +104,7 @@ impl SessionActor {
             |receiving: &mut Receiving| matches!(receiving, Receiving::Decided { back, .. } if back.number == number);
         let Some(Receiving::Decided { part, held, back }) = self.receiving.take_if(is_it) else { return };
         if !kept {
-            let refusal = Refusal::new(RefusalKind::Unavailable, "log-unavailable", "the log takes no events now");
+            let refusal = Refusal::log_unavailable("the log takes no events now");
             back.answer(Err(refusal));
             return self.unpark(ctx);
         }

@@ -84,13 +84,12 @@ impl SessionActor {
 
     /// A session that is still to be made, under a name of the host's.
     fn new_destination(&self) -> Result<Destination, Refusal> {
-        let unavailable = |fault: String| Refusal::new(RefusalKind::Unavailable, "log-unavailable", fault);
         check_count(&self.shared)?;
         let session = Channel::from(format!("ahp-session:/{}", ulid::Ulid::new().to_string().to_lowercase()));
         let id = self.shared.registry.reserve(session.as_str(), ChannelKind::Session, None);
-        match id.map_err(|fault| unavailable(fault.to_string()))? {
+        match id.map_err(Refusal::log_unavailable)? {
             Some(id) => Ok(Destination { session, id, is_new: true }),
-            None => Err(unavailable("a new session's name was taken: try again".into())),
+            None => Err(Refusal::log_unavailable("a new session's name was taken: try again")),
         }
     }
 
@@ -107,7 +106,7 @@ impl SessionActor {
         for uri in uris {
             let Some(one) = self.awake(core, &uri) else {
                 let text = format!("{uri} cannot be read from the log: see the host's own log");
-                return Err(Refusal::new(RefusalKind::Unavailable, "log-unavailable", text));
+                return Err(Refusal::log_unavailable(text));
             };
             {
                 let cell = one.0.borrow();
@@ -146,7 +145,7 @@ impl SessionActor {
         let is_it = |moving: &mut Leaving| moving.ticket.number == number && moving.gate.is_none();
         let Some(mut moving) = self.moving.take_if(is_it) else { return };
         let Some(reply) = moving.reply.take() else { return };
-        let gone = || Refusal::new(RefusalKind::Unavailable, "log-unavailable", "the session is read anew: try again");
+        let gone = || Refusal::log_unavailable("the session is read anew: try again");
         let core = self.core.clone().filter(|core| !core.borrow().lane.is_over());
         let unchanged = match (core, answer) {
             (None, _) => Err((None, gone())),
