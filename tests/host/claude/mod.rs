@@ -181,8 +181,8 @@ fn notices(turn: &Value) -> Vec<String> {
 }
 
 fn error(turn: &Value) -> Value {
-    let parts = turn["responseParts"].as_array().into_iter().flatten();
-    parts.filter(|part| part["kind"] == json!("error")).last().cloned().unwrap_or_default()
+    let mut parts = turn["responseParts"].as_array().into_iter().flatten();
+    parts.rfind(|part| part["kind"] == json!("error")).cloned().unwrap_or_default()
 }
 
 fn steer(id: &str, text: &str) -> Value {
