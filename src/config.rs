@@ -172,7 +172,7 @@ pub struct Config {
     /// Bytes of one message of an agent's program.
     #[serde(with = "kinds::size")]
     pub max_agent_message: usize,
-    /// Bytes of a conversation that goes to an agent as text.
+    /// Bytes of a conversation that an agent is given as text when it cannot go on with its own.
     #[serde(with = "kinds::size")]
     pub max_agent_transcript: usize,
     /// How long a connection to an endpoint may take to stand.

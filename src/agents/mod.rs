@@ -51,7 +51,7 @@ pub struct AgentLimits {
     pub idle_timeout: Duration,
     /// How long one message of a program may be, in bytes.
     pub max_message: usize,
-    /// How much of a conversation goes to an agent as text where it cannot go on with its own, in bytes.
+    /// How much of a conversation an agent is given as text when it cannot go on with its own, in bytes.
     pub max_transcript: usize,
     pub endpoint: EndpointLimits,
 }

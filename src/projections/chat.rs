@@ -281,6 +281,8 @@ impl ChatFold {
             }
             Fact::RewindPoint { turn_id, point } => {
                 let conversation = self.conversation.clone();
+                // The newest of a turn counts.
+                self.points.retain(|point| point.turn_id != *turn_id);
                 self.points.push(Point { turn_id: turn_id.clone(), point: point.clone(), conversation });
                 self.back_to = None;
             }

@@ -12,6 +12,7 @@ mod background;
 mod batches;
 mod cases;
 mod chats;
+mod claude;
 mod client_tools;
 #[path = "../command/mod.rs"]
 mod command;

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::harness::{Client, Options, TestHost, is_ending};
 
 /// Set to `1`, the variable that asks for these.
-const ASKED: &str = "SCROLLBACK_TEST_AGENTS";
+pub const ASKED: &str = "SCROLLBACK_TEST_AGENTS";
 /// Real agents take their time, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(180);
 const S: &str = "ahp-session:/real";
@@ -114,13 +114,13 @@ env = { HOME = "$HOME", CLAUDE_CONFIG_DIR = "$HOME/.claude", ANTHROPIC_BASE_URL 
 ];
 
 /// The stub model, on a port of its own. It ends with this.
-struct Stub {
+pub struct Stub {
     program: Child,
-    url: String,
+    pub url: String,
 }
 
 impl Stub {
-    fn start(log: &Path) -> Self {
+    pub fn start(log: &Path) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agents/stub_model.py");
         let program = Command::new("python3").arg(script).arg(port.to_string()).arg(log).stderr(Stdio::null()).spawn();
@@ -372,14 +372,25 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// Whether real agents are to be tried.
+pub fn are_asked_for() -> bool {
+    variable(ASKED).as_deref() == Some("1")
+}
+
+/// Where they are installed.
+pub fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test-agents");
+    assert!(folder.is_dir(), "run scripts/install-test-agents.sh first");
+    folder
+}
+
 #[tokio::test]
 async fn real_agents_do_what_the_table_in_the_pages_says() {
-    if variable(ASKED).as_deref() != Some("1") {
+    if !are_asked_for() {
         println!("skipped: {} real agents, since {ASKED} is not 1", ALL.len());
         return;
     }
-    let agents = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test-agents");
-    assert!(agents.is_dir(), "run scripts/install-test-agents.sh first");
+    let agents = folder();
     let only = variable("SCROLLBACK_TEST_AGENTS_ONLY");
     let mut rows = Vec::new();
     for real in ALL.iter().filter(|real| only.as_deref().is_none_or(|only| only.split(',').any(|one| one == real.name)))
