@@ -8,6 +8,7 @@ use scrollback::config::Environment;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout};
 
+use crate::command::Host;
 use crate::harness::eventually;
 
 /// Steps that no test waits for.
@@ -146,4 +147,37 @@ async fn a_flood_on_stderr_is_read_and_its_end_is_kept() {
     assert_eq!(shell.line().await, "done");
     eventually("all of it is read", || shell.stderr.text().ends_with("xno key: log in first")).await;
     assert!(shell.stderr.text().len() <= 2_048);
+}
+#[tokio::test]
+async fn a_host_that_is_killed_leaves_nothing_behind_after_its_next_start() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    let said = home.path().join("ids");
+    // One child stays in the group, another one leaves it and its session.
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM\nsleep 600 &\nstays=$!\nsetsid sleep 600 &\n\
+         echo $$ $stays $! > {0}.new\nmv {0}.new {0}\nwhile :; do sleep 600; done\n",
+        said.display()
+    );
+    let program = home.path().join("agent.sh");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let table =
+        format!("agent_kill_after = \"100ms\"\n[agents.deaf]\nkind = \"acp\"\ncommand = [\"{}\"]\n", program.display());
+    let config = home.path().join("scrollback.toml");
+    std::fs::write(&config, table).unwrap();
+
+    // The probe starts it.
+    let host = Host::start(home.path(), &data, &["--config", config.to_str().unwrap()]);
+    eventually("the program runs", || said.is_file()).await;
+    let ids: Vec<u32> =
+        std::fs::read_to_string(&said).unwrap().split_whitespace().map(|id| id.parse().unwrap()).collect();
+    assert!(ids.len() == 3 && ids.iter().all(runs), "{ids:?}");
+    host.stop("KILL");
+    assert!(ids.iter().all(runs), "a killed host ends nothing");
+
+    let none = home.path().join("none.toml");
+    std::fs::write(&none, "").unwrap();
+    let _host = Host::start(home.path(), &data, &["--config", none.to_str().unwrap()]);
+    all_end(&ids).await;
 }
