@@ -87,6 +87,12 @@ fn every_word_of_a_refusal_is_documented() {
             real.extend(word.map(str::to_owned));
         }
     }
+    // A command may be refused with a word of the actions.
+    let used = folders.iter().flat_map(|folder| sources(folder)).map(|(_, code)| code).collect::<String>();
+    real.extend(code.split("Code::").skip(1).filter_map(|rest| {
+        let (name, rest) = rest.split_once(" => \"")?;
+        used.contains(&format!("Code::{name}.word()")).then(|| rest.split('"').next().unwrap_or_default().to_owned())
+    }));
     let table = clients.table("code");
     same("words of commands", &table.iter().flat_map(|row| words(&row[1])).collect(), &real);
 }

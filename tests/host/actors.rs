@@ -95,7 +95,11 @@ async fn what_nobody_uses_leaves_memory_and_comes_back_the_same() {
     let (before, session) = (a.subscribe(&chat).await, a.subscribe("ahp-session:/s").await);
     eventually("everything sleeps", || host.host.actors() == 0 && host.host.awake() == 0).await;
     assert_eq!(a.subscribe(&chat).await, before);
-    assert_eq!(a.subscribe("ahp-session:/s").await, session);
+    let mut again = a.subscribe("ahp-session:/s").await;
+    assert_eq!(again["state"]["_meta"]["scrollback.process"], json!({ &chat: "ended" }));
+    // Its agent's process ended with the chat, and that alone is news.
+    (again["fromSeq"], again["state"]["_meta"]) = (session["fromSeq"].clone(), session["state"]["_meta"].clone());
+    assert_eq!(again, session);
     eventually("everything sleeps again", || host.host.actors() == 0).await;
     let dispatched = a.dispatch(&chat, draft("awake")).await;
     assert!(a.echo(dispatched).await["serverSeq"].as_u64() > before["fromSeq"].as_u64());
