@@ -36,7 +36,9 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> Found<T> {
 
     /// Notes what a probe found. Where it cannot be kept, the next start probes before it knows.
     pub fn set(&self, found: T) {
-        *self.found.write().unwrap_or_else(PoisonError::into_inner) = found.clone();
+        // Held over the writing: two probes at once leave what the later one found.
+        let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(&found);
         let Some(file) = &self.file else { return };
         let stored = Stored { configuration: self.configuration.clone(), found };
         let write = || -> std::io::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -16,6 +17,9 @@ use crate::agents::programs::Programs;
 use crate::agents::{self, Surroundings};
 use crate::config::{self, Environment, Loaded};
 use crate::resources::Roots;
+
+/// How long the programs of probes may take to leave by themselves.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// Asks the host that runs, or probes what the configuration says.
 pub fn run(args: &AgentsArgs, environment: &Environment) -> Result<(), CliFault> {
@@ -39,12 +43,16 @@ fn probed(args: &AgentsArgs, environment: &Environment) -> Result<Vec<Value>, Cl
     let loaded = config::load(file, environment, &[])?;
     let programs = programs(&loaded, environment, None)?;
     let agents = all(&loaded, environment, &programs, None);
-    actix_web::rt::System::new().block_on(async {
+    let reports = actix_web::rt::System::new().block_on(async {
         let reports = probing::reports(&agents).await;
-        programs.ended().await;
+        programs.end();
+        // Most leave by themselves; what does not is ended below.
+        let _ = tokio::time::timeout(LEAVE, programs.ended()).await;
         let value = |report| serde_json::to_value(report).map_err(|error| CliFault::Failed(error.to_string()));
         reports.iter().map(value).collect()
-    })
+    });
+    programs.shut_down();
+    reports
 }
 
 /// What runs for the agents of the host of `data`.

@@ -129,6 +129,7 @@ async fn serve(
     }
     let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
     let latest = Instant::now() + STOPPED;
+    programs.end();
     if timeout(STOP, host.stop()).await.is_err() {
         tracing::warn!("the chats did not end in time");
     }

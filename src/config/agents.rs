@@ -250,6 +250,10 @@ fn endpoint(table: Table) -> Result<EndpointConfig, String> {
     if !(base_url.starts_with("http://") || base_url.starts_with("https://")) {
         return Err(".base_url: wants a URL such as \"http://127.0.0.1:11434/v1\"".to_owned());
     }
+    // It is shown to clients and in errors.
+    if base_url.contains(['@', '?', '#']) {
+        return Err(".base_url: holds a name, a query or a fragment: the key belongs into `api_key_env`".to_owned());
+    }
     let model = table.model.filter(|model| !model.is_empty()).ok_or(".model: is missing")?;
     Ok(EndpointConfig {
         base_url: base_url.trim_end_matches('/').to_owned(),
@@ -294,6 +298,10 @@ mod tests {
             ("[agents.x]\nkind = \"claude\"\nbase_url = \"http://x\"", "agents.x.base_url: only for kind = \"openai\""),
             ("[agents.x]\nkind = \"openai\"\nmodel = \"m\"", "agents.x.base_url: is missing"),
             ("[agents.x]\nkind = \"openai\"\nmodel = \"m\"\nbase_url = \"x\"", "agents.x.base_url: wants a URL"),
+            (
+                "[agents.x]\nkind = \"openai\"\nmodel = \"m\"\nbase_url = \"http://me:secret@x\"",
+                "agents.x.base_url: holds",
+            ),
             ("[agents.x]\nkind = \"openai\"\nbase_url = \"http://x\"\ncommand = [\"a\"]", "agents.x.command: "),
             ("[agents.x]\nkind = \"telnet\"", "agents.x: unknown variant `telnet`"),
             ("[agents.x]\nkind = \"claude\"\ncolour = 1", "agents.x: unknown field `colour`"),

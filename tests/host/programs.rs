@@ -181,3 +181,25 @@ async fn a_host_that_is_killed_leaves_nothing_behind_after_its_next_start() {
     let _host = Host::start(home.path(), &data, &["--config", none.to_str().unwrap()]);
     all_end(&ids).await;
 }
+
+#[tokio::test]
+async fn a_stop_of_the_host_ends_what_probes_have_started_too() {
+    let home = tempfile::tempdir().unwrap();
+    let said = home.path().join("ids");
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM\necho $$ > {0}.new\nmv {0}.new {0}\nwhile :; do sleep 600; done\n",
+        said.display()
+    );
+    let program = home.path().join("agent.sh");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let times = "agent_terminate_after = \"100ms\"\nagent_kill_after = \"100ms\"";
+    let table = format!("{times}\n[agents.deaf]\nkind = \"acp\"\ncommand = [\"{}\"]\n", program.display());
+    let config = home.path().join("scrollback.toml");
+    std::fs::write(&config, table).unwrap();
+    let host = Host::start(home.path(), &home.path().join("data"), &["--config", config.to_str().unwrap()]);
+    eventually("the program runs", || said.is_file()).await;
+    let id: u32 = std::fs::read_to_string(&said).unwrap().trim().parse().unwrap();
+    assert_eq!(host.stop("TERM").0, 0);
+    assert!(!runs(&id), "it goes before its host");
+}

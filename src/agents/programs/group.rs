@@ -9,10 +9,12 @@ use tokio::process::Child;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::Programs;
+use super::{Programs, Stop};
 
 /// How often a group is asked whether anything of it is left.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a group may take to be empty after SIGKILL.
+const AFTER_KILL: Duration = Duration::from_secs(10);
 
 /// The process group of a program. Dropping it ends the program as [`Group::end`] does.
 pub struct Group {
@@ -73,52 +75,67 @@ async fn watch(
     programs: &Programs,
 ) {
     let steps = programs.0.steps;
-    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let mut patience = {
-        let exited = async {
-            tell.send_replace(Some(child.wait().await.ok()));
-        };
-        tokio::select! {
-            // Its input is closed, and it may end by itself.
-            _ = asked => Some(steps.terminate_after),
-            // What it leaves behind is ended at once.
-            () = exited => None,
+    let mut stop = programs.0.stop.subscribe();
+    let Some(group) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) else { return };
+    let is_asked = tokio::select! {
+        // Its input is closed, and it may end by itself.
+        _ = asked => true,
+        _ = stop.wait_for(|stop| *stop >= Stop::Orderly) => true,
+        // What it leaves behind is ended at once.
+        status = child.wait() => {
+            tell.send_replace(Some(status.ok()));
+            false
         }
     };
-    if patience.is_some() {
-        let exits = timeout(steps.terminate_after, child.wait()).await;
-        if let Ok(status) = exits {
-            tell.send_replace(Some(status.ok()));
-            patience = None;
+    if is_asked {
+        tokio::select! {
+            status = child.wait() => drop(tell.send_replace(Some(status.ok()))),
+            () = sleep(steps.terminate_after) => {}
+            _ = stop.wait_for(|stop| *stop == Stop::AtOnce) => {}
         }
     }
-    let Some(group) = group else { return };
-    if patience.is_none() && is_empty(group) {
+    if tell.borrow().is_some() && is_empty(group) {
         return;
     }
     let _ = kill_process_group(group, Signal::TERM);
-    let gone = async {
-        if tell.borrow().is_none() {
-            tell.send_replace(Some(child.wait().await.ok()));
-        }
-        empty(group).await;
+    let gone = tokio::select! {
+        () = gone(&mut child, &tell, group) => true,
+        () = sleep(steps.kill_after) => false,
+        _ = stop.wait_for(|stop| *stop == Stop::AtOnce) => false,
     };
-    if timeout(steps.kill_after, gone).await.is_ok() {
+    if gone {
         return;
     }
     let _ = kill_process_group(group, Signal::KILL);
+    if timeout(AFTER_KILL, self::gone(&mut child, &tell, group)).await.is_err() {
+        tracing::warn!(group = group.as_raw_pid(), "programs of a group cannot be ended");
+    }
+}
+
+/// Waits until the program has exited and its group is empty.
+async fn gone(child: &mut Child, tell: &watch::Sender<Option<Option<ExitStatus>>>, group: Pid) {
     if tell.borrow().is_none() {
         tell.send_replace(Some(child.wait().await.ok()));
     }
-    empty(group).await;
-}
-
-fn is_empty(group: Pid) -> bool {
-    test_kill_process_group(group).is_err()
-}
-
-async fn empty(group: Pid) {
     while !is_empty(group) {
         sleep(ASK_AGAIN).await;
     }
+}
+
+/// Whether nothing of the group runs. What has exited and waits for somebody to ask how is gone, too: where nobody adopts
+/// orphans, nobody ever asks.
+fn is_empty(group: Pid) -> bool {
+    test_kill_process_group(group).is_err() || !runs(group)
+}
+
+fn runs(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let stats = processes.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let mut stats = stats.filter_map(|stat| {
+        // The name, in brackets, may hold anything; behind it stand the state, the parent and the group.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?.to_owned();
+        Some((state, fields.nth(1)?.parse::<i32>().ok()?))
+    });
+    stats.any(|(state, of)| of == group.as_raw_pid() && state != "Z" && state != "X")
 }

@@ -76,8 +76,9 @@ impl Marks {
         if !left.is_empty() {
             tracing::warn!(programs = ?left, "programs of an earlier run cannot be ended");
         }
-        for mark in &marks {
-            self.remove(mark);
+        // What cannot be ended is looked for again at the next start.
+        if left.is_empty() {
+            marks.iter().for_each(|mark| self.remove(mark));
         }
         found.len()
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::config::Environment;
 pub use group::Group;
@@ -45,6 +45,10 @@ pub const INHERITED: [&str; 12] = [
 
 /// The variable that marks a program as this host's.
 const MARK: &str = "SCROLLBACK_AGENT";
+/// Shorter values of variables are found in too many words to be taken out of them.
+const SHORTEST_SECRET: usize = 8;
+/// How long what is ended at once may take.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// Threads for the talk with programs.
 const THREADS: usize = 2;
 
@@ -71,6 +75,15 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// Beside what is [`INHERITED`].
     pub env: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// The values of its variables that are nobody else's business.
+    fn secrets(&self) -> Vec<String> {
+        let is_secret = |name: &str| ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|word| name.contains(word));
+        let secrets = self.env.iter().filter(|(name, value)| is_secret(name) && value.len() >= SHORTEST_SECRET);
+        secrets.map(|(_, value)| value.clone()).collect()
+    }
 }
 
 /// Why a program did not start, in words that say what to do.
@@ -101,6 +114,16 @@ struct Inner {
     marks: Marks,
     steps: EndingSteps,
     groups: Groups,
+    stop: watch::Sender<Stop>,
+}
+
+/// How everything that runs is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    Not,
+    /// In steps.
+    Orderly,
+    AtOnce,
 }
 
 /// How many groups are not empty yet.
@@ -130,6 +153,7 @@ impl Programs {
             marks: Marks::of(data_directory),
             steps,
             groups: Groups::default(),
+            stop: watch::Sender::new(Stop::Not),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -175,7 +199,7 @@ impl Programs {
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(StartFault(format!("{} has no pipes", path.display())));
         };
-        Ok(Running { stdin, stdout, stderr: Tail::drain(stderr), group })
+        Ok(Running { stdin, stdout, stderr: Tail::drain(stderr, program.secrets()), group })
     }
 
     /// Where a program is, as the system would look for it.
@@ -210,6 +234,11 @@ impl Programs {
         self.0.groups.alive.load(std::sync::atomic::Ordering::Acquire)
     }
 
+    /// Begins the end of everything that runs, also of what nobody else ends, such as the programs of probes.
+    pub fn end(&self) {
+        self.0.stop.send_modify(|stop| *stop = Stop::Orderly.max(*stop));
+    }
+
     /// Waits until every group is empty. Their ends must have begun.
     pub async fn ended(&self) {
         loop {
@@ -221,8 +250,13 @@ impl Programs {
         }
     }
 
-    /// Ends the threads, with what still runs on them.
+    /// Ends what still runs at once, and the threads. Blocks for a moment: not for the threads of a runtime.
     pub fn shut_down(&self) {
+        self.0.stop.send_replace(Stop::AtOnce);
+        let ended = async { tokio::time::timeout(LAST_WAIT, self.ended()).await };
+        if self.0.handle.block_on(ended).is_err() {
+            tracing::warn!(programs = self.alive(), "programs of agents did not end in time");
+        }
         if let Some(runtime) = self.0.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
             runtime.shutdown_background();
         }

@@ -22,12 +22,15 @@ pub struct Tail {
     kept: Arc<Mutex<VecDeque<u8>>>,
     /// Its sender is gone when nothing more comes.
     open: watch::Receiver<()>,
+    /// What is taken out of it.
+    secrets: Arc<[String]>,
 }
 
 impl Tail {
     /// Reads all of it from now on. Call it on the threads of the programs.
-    pub(super) fn drain(mut stderr: ChildStderr) -> Self {
-        let (writes, tail) = Self::new();
+    pub(super) fn drain(mut stderr: ChildStderr, secrets: Vec<String>) -> Self {
+        let (writes, mut tail) = Self::new();
+        tail.secrets = secrets.into();
         let kept = tail.clone();
         tokio::spawn(async move {
             let mut buffer = vec![0; READ];
@@ -41,7 +44,7 @@ impl Tail {
 
     fn new() -> (watch::Sender<()>, Self) {
         let (writes, open) = watch::channel(());
-        (writes, Self { kept: Arc::default(), open })
+        (writes, Self { kept: Arc::default(), open, secrets: Arc::default() })
     }
 
     /// Waits, for a moment at most, until all that a program which has ended wrote is here.
@@ -75,6 +78,9 @@ impl Tail {
                 letter => shown.push(letter),
             }
         }
+        for secret in self.secrets.iter() {
+            shown = shown.replace(secret.as_str(), "(hidden)");
+        }
         shown.trim().to_owned()
     }
 
@@ -99,5 +105,9 @@ mod tests {
         assert!(tail.text().ends_with("x\nno key: log in first"));
         assert!(tail.text().len() <= KEPT);
         assert_eq!(Tail::new().1.explain("it is gone"), "it is gone");
+        let (_writes, mut tail) = Tail::new();
+        tail.secrets = vec!["sk-12345678".to_owned()].into();
+        tail.keep(b"bad key sk-12345678!");
+        assert_eq!(tail.text(), "bad key (hidden)!");
     }
 }
