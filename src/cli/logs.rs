@@ -22,7 +22,7 @@ pub fn start(config: &Config, environment: &Environment) {
 /// said once, by whoever called it.
 fn directives(level: &str) -> String {
     match level {
-        "info" => "info,actix_server=warn,sled=off".into(),
+        "info" => "info,actix_server=warn,rmcp=warn,sled=off".into(),
         "warn" | "error" => format!("{level},sled=off"),
         _ => level.to_owned(),
     }
