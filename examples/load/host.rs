@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix_web::{App as WebApp, HttpServer, web};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use scrollback::access::Gate;
+use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::admin::{self, Admin};
 use scrollback::agents;
@@ -45,13 +46,23 @@ impl Running {
     }
 
     /// A host over `store`. It listens when this returns.
-    pub fn over(store: Arc<dyn Store>, (settings, protocol): (HostSettings, ProtocolSettings)) -> Self {
+    pub fn over(store: Arc<dyn Store>, settings: (HostSettings, ProtocolSettings)) -> Self {
+        Self::with(store, settings, Vec::new())
+    }
+
+    /// The same, with agents beside the demo and the one of loads.
+    pub fn with(
+        store: Arc<dyn Store>,
+        (settings, protocol): (HostSettings, ProtocolSettings),
+        more: Vec<Arc<dyn Agent>>,
+    ) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (started, wait) = mpsc::channel();
         let serve = async move {
-            let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![agents::built_in(), Arc::new(LoadAgent)];
+            let mut agents: Vec<Arc<dyn Agent>> = vec![agents::built_in(), Arc::new(LoadAgent)];
+            agents.extend(more);
             let host = Host::start(settings, store, agents, Clock::system()).expect("the host starts");
             host.recover().await.expect("recovered");
             let gate = gate(address);

@@ -17,6 +17,7 @@ mod appends;
 mod awake;
 mod bare;
 mod child;
+mod chunks;
 mod client;
 mod echo;
 mod fanout;
@@ -48,7 +49,7 @@ impl Scale {
 type Measure = fn(Scale, &mut Report);
 
 /// Every measure by its name, in the order of the table of goals.
-const MEASURES: [(&str, Measure); 11] = [
+const MEASURES: [(&str, Measure); 12] = [
     ("appends", appends::measure),
     ("echo", echo::measure),
     ("flood", flood::measure),
@@ -60,12 +61,16 @@ const MEASURES: [(&str, Measure); 11] = [
     ("long", long::measure),
     ("list", list::measure),
     ("awake", awake::measure),
+    ("chunks", chunks::measure),
 ];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some((child::FLAG, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return child::run(rest);
+    }
+    if arguments.first().is_some_and(|first| first == chunks::FLAG) {
+        return chunks::run();
     }
     let scale = Scale { quick: arguments.iter().any(|argument| argument == "--quick") };
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
