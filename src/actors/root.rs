@@ -188,8 +188,8 @@ impl RootActor {
     }
 
     fn save(&mut self) {
-        self.unsaved = Unsaved::default();
         let fold = Bytes::from(self.fold.to_checkpoint());
+        self.unsaved = Unsaved::after_checkpoint(fold.len());
         self.hand_over(checkpoint(self.shared.store.as_ref(), ChannelId::ROOT, fold));
     }
 

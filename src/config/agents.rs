@@ -147,6 +147,9 @@ const PRESETS: [Preset; 6] = [
     },
 ];
 
+/// The variable by which the host knows its programs again.
+pub const MARK: &str = "SCROLLBACK_AGENT";
+
 /// The provider id of the agent that every host has.
 const BUILT_IN: &str = "demo";
 
@@ -209,6 +212,11 @@ fn kind(name: &str, table: Table) -> Result<AgentConfig, String> {
             if command.first().is_none_or(String::is_empty) {
                 return Err(".command: wants a program and its arguments, such as [\"codex-acp\"]".to_owned());
             }
+            let given = table.env.iter().flatten().map(|(name, value)| (".env", name, value.as_str()));
+            let passed = table.pass_env.iter().flatten().map(|name| (".pass_env", name, ""));
+            for (key, name, value) in given.chain(passed) {
+                variable(name, value).map_err(|problem| format!("{key}: {problem}"))?;
+            }
             let own = if kind == Kind::Claude { CLAUDE_ENV } else { preset.map_or(&[][..], |preset| preset.pass_env) };
             let program = ProgramConfig {
                 command,
@@ -220,6 +228,20 @@ fn kind(name: &str, table: Table) -> Result<AgentConfig, String> {
         }
     };
     Ok(AgentConfig { name: name.to_owned(), display_name, kind })
+}
+
+/// Whether a program can be given this variable.
+fn variable(name: &str, value: &str) -> Result<(), String> {
+    if name.is_empty() || name.contains(['=', '\0', ' ']) {
+        return Err(format!("{name:?} is no name of a variable"));
+    }
+    if name == MARK {
+        return Err(format!("{MARK} is the host's own"));
+    }
+    if value.contains('\0') {
+        return Err(format!("the value of {name} holds a NUL"));
+    }
+    Ok(())
 }
 
 /// What the Claude Code CLI is given where its table does not say.
@@ -253,6 +275,9 @@ fn endpoint(table: Table) -> Result<EndpointConfig, String> {
     // It is shown to clients and in errors.
     if base_url.contains(['@', '?', '#']) {
         return Err(".base_url: holds a name, a query or a fragment: the key belongs into `api_key_env`".to_owned());
+    }
+    if let Some(name) = &table.api_key_env {
+        variable(name, "").map_err(|_| ".api_key_env: wants the name of a variable, and not a key".to_owned())?;
     }
     let model = table.model.filter(|model| !model.is_empty()).ok_or(".model: is missing")?;
     Ok(EndpointConfig {
@@ -303,6 +328,16 @@ mod tests {
                 "agents.x.base_url: holds",
             ),
             ("[agents.x]\nkind = \"openai\"\nbase_url = \"http://x\"\ncommand = [\"a\"]", "agents.x.command: "),
+            ("[agents.x]\nkind = \"claude\"\nenv = { \"A=B\" = \"x\" }", "agents.x.env: \"A=B\" is no name"),
+            (
+                "[agents.x]\nkind = \"claude\"\nenv = { SCROLLBACK_AGENT = \"x\" }",
+                "agents.x.env: SCROLLBACK_AGENT is the host's",
+            ),
+            ("[agents.x]\nkind = \"claude\"\npass_env = [\"A=B\"]", "agents.x.pass_env: "),
+            (
+                "[agents.x]\nkind = \"openai\"\nbase_url = \"http://x\"\nmodel = \"m\"\napi_key_env = \"sk-1 2\"",
+                "agents.x.api_key_env: ",
+            ),
             ("[agents.x]\nkind = \"telnet\"", "agents.x: unknown variant `telnet`"),
             ("[agents.x]\nkind = \"claude\"\ncolour = 1", "agents.x: unknown field `colour`"),
             ("[agents.demo]\nkind = \"claude\"", "agents.demo: "),

@@ -3,11 +3,13 @@
 //! Derived by comparing the two folds, so whatever changed is announced and nothing is announced twice. The actions go
 //! into the same batch as the change. Source: AHP session, `chatUpdated`, `inputNeededSet`.
 
+use std::collections::{HashMap, HashSet};
+
 use ahp_types::actions::{
     PartialChatSummary, SessionChatAddedAction, SessionChatUpdatedAction, SessionInputNeededRemovedAction,
     SessionInputNeededSetAction, StateAction,
 };
-use ahp_types::state::{ChatState, ChatSummary, SessionState};
+use ahp_types::state::{ChatState, ChatSummary, SessionInputRequest, SessionState};
 
 use super::inputs;
 
@@ -82,13 +84,20 @@ fn of_inputs(session: &SessionState, chat: &ChatState, actions: &mut Vec<StateAc
         .flatten()
         .filter(|entry| inputs::id_and_chat(entry).is_some_and(|(_, of)| of == chat.resource))
         .collect();
-    let id = |entry| inputs::id_and_chat(entry).map(|(id, _)| id.to_owned());
-    for gone in listed.iter().filter(|entry| !wanted.iter().any(|w| id(w) == id(entry))) {
-        if let Some(id) = id(gone) {
-            actions.push(StateAction::SessionInputNeededRemoved(SessionInputNeededRemovedAction { id }));
-        }
+    if listed.is_empty() && wanted.is_empty() {
+        return;
     }
-    for request in wanted.into_iter().filter(|request| !listed.contains(&request)) {
+    fn id(entry: &SessionInputRequest) -> Option<&str> {
+        inputs::id_and_chat(entry).map(|(id, _)| id)
+    }
+    let still: HashSet<&str> = wanted.iter().filter_map(id).collect();
+    for gone in listed.iter().filter_map(|entry| id(entry)).filter(|id| !still.contains(id)) {
+        actions.push(StateAction::SessionInputNeededRemoved(SessionInputNeededRemovedAction { id: gone.to_owned() }));
+    }
+    let known: HashMap<&str, &SessionInputRequest> =
+        listed.iter().filter_map(|entry| Some((id(entry)?, *entry))).collect();
+    for request in wanted.iter().filter(|request| id(request).and_then(|id| known.get(id).copied()) != Some(*request)) {
+        let request = request.clone();
         actions.push(StateAction::SessionInputNeededSet(Box::new(SessionInputNeededSetAction { request })));
     }
 }

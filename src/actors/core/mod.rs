@@ -157,15 +157,15 @@ impl SessionCore {
 
     /// Saves the session's fold as it is now.
     pub fn save(&mut self) {
-        self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
+        self.unsaved = Unsaved::after_checkpoint(value.len());
         self.lane.append(checkpoint(self.shared.store.as_ref(), self.id, value));
     }
 
     /// Saves a chat's fold as it is now.
     pub fn save_chat(&self, chat: &mut ChatCell) {
-        chat.unsaved = Unsaved::default();
         let value = Bytes::from(chat.fold.to_checkpoint());
+        chat.unsaved = Unsaved::after_checkpoint(value.len());
         self.lane.append(checkpoint(self.shared.store.as_ref(), chat.id, value));
     }
 
@@ -192,8 +192,8 @@ impl SessionCore {
     }
 
     fn save_after(&mut self, batch: &mut Batch) {
-        self.unsaved = Unsaved::default();
         let value = Bytes::from(self.fold.to_checkpoint());
+        self.unsaved = Unsaved::after_checkpoint(value.len());
         batch.rows.extend(checkpoint(self.shared.store.as_ref(), self.id, value).rows);
     }
 }

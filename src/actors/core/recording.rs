@@ -470,8 +470,8 @@ impl Recording<'_> {
         checkpoints: &mut Vec<Batch>,
     ) {
         if cell.unsaved.is_due() {
-            cell.unsaved = Unsaved::default();
             let value = Bytes::from(cell.fold.to_checkpoint());
+            cell.unsaved = Unsaved::after_checkpoint(value.len());
             checkpoints.push(checkpoint(self.core.shared.store.as_ref(), cell.id, value));
         }
         cell.on_the_way += 1;

@@ -206,6 +206,9 @@ fn said_by(error: &Value) -> Said {
     }
 }
 
+/// Milliseconds until a limit lifts that are believed: a year.
+const FURTHEST: f64 = 366.0 * 86_400_000.0;
+
 /// The beginning of what may be a whole page.
 pub(super) fn beginning(text: &str) -> String {
     match text.char_indices().nth(TOLD) {
@@ -219,20 +222,20 @@ pub(super) fn beginning(text: &str) -> String {
 fn lifts_at(headers: &HeaderMap, now: Millis) -> Option<Millis> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
-        return Some(after(now, millis));
+        return after(now, millis);
     }
     if let Some(text) = text("retry-after") {
         let date = || DateTime::parse_from_rfc2822(text).ok().map(|date| date.timestamp_millis());
-        return text.parse::<f64>().ok().map(|seconds| after(now, seconds * 1_000.0)).or_else(date);
+        return text.parse::<f64>().ok().map_or_else(date, |seconds| after(now, seconds * 1_000.0));
     }
     let counted = ["x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"];
-    let counted = counted.iter().filter_map(|name| span(text(name)?)).map(|millis| after(now, millis));
+    let counted = counted.iter().filter_map(|name| after(now, span(text(name)?)?));
     counted.max()
 }
 
-fn after(now: Millis, millis: f64) -> Millis {
-    // A cast of floats saturates, and makes 0 of what is no number.
-    now.saturating_add(millis.max(0.0) as Millis)
+/// `None` for what is no number, or further away than any limit is.
+fn after(now: Millis, millis: f64) -> Option<Millis> {
+    (millis.max(0.0) <= FURTHEST).then(|| now.saturating_add(millis.max(0.0) as Millis))
 }
 
 /// The milliseconds of a span such as `6m0s`, `7.66s` or `20ms`; a bare number is seconds.

@@ -22,7 +22,7 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
 
-use crate::config::Environment;
+use crate::config::{self, Environment};
 pub use group::Group;
 use left_behind::Marks;
 pub use stderr::Tail;
@@ -44,7 +44,7 @@ pub const INHERITED: [&str; 12] = [
 ];
 
 /// The variable that marks a program as this host's.
-const MARK: &str = "SCROLLBACK_AGENT";
+const MARK: &str = config::agents::MARK;
 /// Shorter values of variables are found in too many words to be taken out of them.
 const SHORTEST_SECRET: usize = 8;
 /// How long what is ended at once may take.
@@ -181,8 +181,8 @@ impl Programs {
         }
         let mark = self.0.marks.new_mark();
         let mut command = Command::new(&path);
-        command.args(&program.arguments).current_dir(directory).env_clear().env(MARK, &mark);
-        command.envs(self.0.inherited.iter().map(|(name, value)| (name, value))).envs(&program.env);
+        command.args(&program.arguments).current_dir(directory).env_clear();
+        command.envs(self.0.inherited.iter().map(|(name, value)| (name, value))).envs(&program.env).env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         self.0.marks.write(&mark, &path).map_err(|error| {
             StartFault(format!(
