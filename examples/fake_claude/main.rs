@@ -11,11 +11,14 @@ use std::fs;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::exit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+/// Whether it reads no more of what it is told.
+static DEAF: AtomicBool = AtomicBool::new(false);
 /// How long a word takes that waits for something.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -31,6 +34,9 @@ fn main() {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
+            while DEAF.load(Ordering::Acquire) {
+                std::thread::park();
+            }
             if let Ok(line) = serde_json::from_str::<Value>(&line)
                 && sender.send(line).is_err()
             {
@@ -176,6 +182,13 @@ impl Fake {
         exit(1);
     }
 
+    /// Notes beside its conversation what it was told, for who cannot hear its answer.
+    fn note(&self, what: &str) {
+        if let Some(file) = self.file("notes") {
+            let _ = fs::write(file, what);
+        }
+    }
+
     fn store(&self) {
         if let Some(file) = self.file(&self.session) {
             let text: Vec<String> = self.entries.iter().map(|entry| json!(entry).to_string()).collect();
@@ -254,6 +267,7 @@ impl Fake {
                 "claude_code_version": "2.1.332" }),
             Some("interrupt") => {
                 self.interrupted = true;
+                self.note("interrupt");
                 let queued: Vec<&String> = self.queue.iter().map(|(id, _)| id).collect();
                 json!({ "still_queued": queued })
             }
@@ -451,6 +465,20 @@ impl Run<'_> {
                     .write_all(b"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"\xc3");
                 let _ = out.flush();
                 exit(0);
+            }
+            "plain" => {
+                for number in 0..rest.parse().unwrap_or(0) {
+                    println!("warning {number}");
+                }
+            }
+            // Asks for what nobody gives, again and again, and reads none of the answers.
+            "deaf" => {
+                DEAF.store(true, Ordering::Release);
+                for _ in 0..100 {
+                    self.fake.say(json!({ "type": "control_request", "request_id": "x".repeat(1 << 20),
+                        "request": { "subtype": "elicitation" } }));
+                }
+                std::thread::park();
             }
             "garbage" => {
                 println!("{{\"type\": nonsense}}");

@@ -1,5 +1,6 @@
 //! A conversation as text, for an agent that cannot go on with its own: it goes before the first message of a new one.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use crate::actors::agent::Exchange;
@@ -56,6 +57,67 @@ impl Transcript {
     }
 }
 
+/// What was said since a process started, which the conversation that it was handed does not hold: as much of its end as a
+/// transcript may hold.
+#[derive(Debug, Default)]
+pub struct Since {
+    exchanges: VecDeque<Exchange>,
+    /// How many turns were before.
+    forgotten: usize,
+    /// In bytes.
+    limit: usize,
+}
+
+impl Since {
+    /// `limit` is the one of a transcript, in bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// A turn begins, or is tried again.
+    pub fn asked(&mut self, turn_id: String, message: String) {
+        self.exchanges.retain(|exchange| exchange.turn_id != turn_id);
+        self.exchanges.push_back(Exchange { turn_id, message, answer: String::new() });
+        let size = |exchange: &Exchange| exchange.message.len() + exchange.answer.len();
+        let mut held: usize = self.exchanges.iter().map(size).sum();
+        // The last one that was answered is kept, however long it is.
+        while self.exchanges.len() > 2
+            && held > self.limit
+            && let Some(oldest) = self.exchanges.pop_front()
+        {
+            held -= size(&oldest);
+            self.forgotten += 1;
+        }
+    }
+
+    /// More of the newest turn's answer; whether it is a part of its own.
+    pub fn answered(&mut self, turn_id: &str, text: &str, is_part: bool) {
+        let newest = self.exchanges.back_mut().filter(|newest| newest.turn_id == turn_id);
+        let Some(Exchange { answer, .. }) = newest else { return };
+        if is_part && !answer.is_empty() {
+            answer.push_str("\n\n");
+        }
+        answer.push_str(text);
+        if answer.len() > self.limit.saturating_mul(2) {
+            let cut = answer.ceil_char_boundary(answer.len() - self.limit);
+            answer.drain(..cut);
+        }
+    }
+
+    /// All of it as text, behind what was said before the process started, for the turn `next`; `None` where nothing was
+    /// said.
+    pub fn transcript(&self, before: Vec<Exchange>, next: Option<&str>) -> Option<Transcript> {
+        let is_told_again = |told: &Exchange| self.exchanges.iter().any(|since| since.turn_id == told.turn_id);
+        let mut all: Vec<Exchange> = before.into_iter().filter(|exchange| !is_told_again(exchange)).collect();
+        all.extend(self.exchanges.iter().cloned());
+        all.retain(|exchange| next != Some(&exchange.turn_id));
+        let mut transcript = Transcript::of(&all, self.limit)?;
+        // What is no longer held would not have fitted.
+        transcript.left_out += self.forgotten;
+        Some(transcript)
+    }
+}
+
 fn as_text(exchange: &Exchange) -> String {
     format!("User:\n{}\n\nYou:\n{}\n\n", exchange.message.trim_end(), exchange.answer.trim_end())
 }
@@ -83,6 +145,32 @@ mod tests {
         assert_eq!(newest.left_out, 1);
         assert!(!newest.text.contains("ask 1") && newest.text.contains("ask 2") && newest.text.contains("ask 3"));
         assert!(newest.text.contains("without its first 1 turns") && newest.notice("Why.").ends_with("left out."));
+    }
+
+    #[test]
+    fn what_was_said_since_goes_behind_what_was_said_before_and_its_oldest_turns_are_forgotten() {
+        let mut since = Since::new(150);
+        for number in 2..=4 {
+            since.asked(format!("t{number}"), format!("ask {number}"));
+            let turn = format!("t{number}");
+            since.answered(&turn, "well", true);
+            since.answered(&turn, ",", false);
+            since.answered(&turn, "fine", true);
+            since.answered("t0", "of a turn that nobody asked for", true);
+        }
+        since.asked("t5".into(), "never read".into());
+        let before = vec![exchange(1, "old"), exchange(2, "told twice")];
+        let transcript = since.transcript(before, Some("t5")).unwrap();
+        let whole = "ask 1\n\nYou:\nold\n\nUser:\nask 2\n\nYou:\nwell,\n\nfine\n\nUser:\nask 3";
+        assert!(transcript.text.contains(whole), "{}", transcript.text);
+        assert!(!transcript.text.contains("twice") && !transcript.text.contains("never"), "{}", transcript.text);
+        assert_eq!(transcript.left_out, 0);
+        since.asked("t5".into(), "x".repeat(200));
+        since.answered("t5", &"y".repeat(1_000), true);
+        since.asked("t6".into(), "ask 6".into());
+        let cut = since.transcript(Vec::new(), None).unwrap();
+        assert_eq!(cut.left_out, 4);
+        assert!(cut.text.len() < 1_000, "{}", cut.text);
     }
 
     #[test]

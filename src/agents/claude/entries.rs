@@ -53,6 +53,11 @@ impl Talk {
         }
         let begins = self.said == 0;
         self.said += text.len();
+        if part == Part::Text
+            && let Some(turn) = &self.turn
+        {
+            self.since.answered(&turn.id, text, begins);
+        }
         let text = if begins && self.open == Some(part) { format!("\n\n{text}") } else { text.to_owned() };
         self.open = Some(part);
         self.say(None, |turn_id| part_of(part, turn_id, text));
@@ -201,7 +206,7 @@ impl Talk {
         let task_id = Some(task.id).filter(|id| !id.is_empty());
         self.workers.insert(
             id.to_owned(),
-            Worker { task: task_id, parent: parent.clone(), background: task.background, over: false },
+            Worker { task: task_id, parent: parent.clone(), background: task.background, ..Worker::default() },
         );
         self.say_part(parent.as_deref(), |turn_id| AgentEvent::WorkerStarted { turn_id, tool_call_id, worker });
     }

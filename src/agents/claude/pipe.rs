@@ -1,5 +1,7 @@
 //! A CLI that runs: lines out of it, each bounded, and lines into it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,18 +14,21 @@ use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
 use crate::agents::programs::{Group, Running, Tail};
 
-/// Lines that are no JSON and are passed over: programs print warnings.
+/// How many lines in a row may be no JSON: programs print warnings.
 const PLAIN_LINES: usize = 8;
+/// How much of a plain line is logged, in bytes.
+const SHOWN: usize = 200;
+/// The bytes that may wait behind the line that is written before the program is at fault: it asks and does not read answers.
+const WAITING: usize = 32 << 20;
 /// How long a program that closed its output may take to exit before that is all that is known.
 const EXIT: Duration = Duration::from_secs(2);
-
-/// How long what a program wrote to stderr at its end is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// A running CLI. Dropped, its input closes and it ends in steps.
 pub(super) struct Pipe {
     lines: FramedRead<ChildStdout, AnyDelimiterCodec>,
-    input: UnboundedSender<Value>,
+    input: UnboundedSender<Vec<u8>>,
+    /// The bytes that were handed to `input` and that nobody began to write.
+    waiting: Arc<AtomicUsize>,
     plain: usize,
     pub(super) stderr: Tail,
     group: Group,
@@ -34,13 +39,18 @@ impl Pipe {
     pub(super) fn new(running: Running, max_line: usize) -> Self {
         let Running { stdin, stdout, stderr, group } = running;
         let (input, lines) = unbounded_channel();
-        tokio::spawn(write(stdin, lines));
+        let waiting = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(write(stdin, lines, Arc::clone(&waiting)));
         let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), max_line);
-        Self { lines: FramedRead::new(stdout, codec), input, plain: 0, stderr, group }
+        Self { lines: FramedRead::new(stdout, codec), input, waiting, plain: 0, stderr, group }
     }
 
-    /// Writes a line, in order. It never waits for the program to read.
-    pub(super) fn write(&self, line: Value) {
+    /// Writes a line, in order. It never waits for the program to read; what was written before the pipe is dropped is
+    /// written to its end before the input closes.
+    pub(super) fn write(&self, line: &Value) {
+        let mut line = line.to_string().into_bytes();
+        line.push(b'\n');
+        self.waiting.fetch_add(line.len(), Ordering::AcqRel);
         // A program that is gone ignores it.
         let _ = self.input.send(line);
     }
@@ -48,6 +58,9 @@ impl Pipe {
     /// The next line. Its error says why there will be no more, in words. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Value, String> {
         loop {
+            if self.is_deaf() {
+                return Err("does not read what it is told".to_owned());
+            }
             match self.lines.next().await {
                 Some(Ok(line)) => {
                     if let Some(line) = self.read(&line)? {
@@ -63,27 +76,33 @@ impl Pipe {
         }
     }
 
+    /// Whether more waits for the program than one that reads leaves.
+    fn is_deaf(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > WAITING
+    }
+
     fn read(&mut self, line: &Bytes) -> Result<Option<Value>, String> {
         let trimmed = line.trim_ascii();
         if trimmed.is_empty() {
             return Ok(None);
         }
         if let Ok(value @ Value::Object(_)) = serde_json::from_slice(trimmed) {
+            self.plain = 0;
             return Ok(Some(value));
         }
         self.plain += 1;
         if trimmed.starts_with(b"{") || self.plain > PLAIN_LINES {
             return Err("says what is not stream-json".to_owned());
         }
-        tracing::debug!(line = %String::from_utf8_lossy(trimmed), "a program prints a plain line");
+        let shown = String::from_utf8_lossy(trimmed.get(..SHOWN).unwrap_or(trimmed));
+        tracing::debug!(line = %shown, "a program prints a plain line");
         Ok(None)
     }
 
     async fn ended(&mut self) -> String {
         match tokio::time::timeout(EXIT, self.group.exited()).await {
             Ok(Some(status)) => {
-                // Its last words may still be on their way.
-                tokio::time::sleep(LAST_WORDS).await;
+                self.stderr.last_words().await;
                 format!("ended ({status})")
             }
             _ => "closed its output".to_owned(),
@@ -91,12 +110,11 @@ impl Pipe {
     }
 }
 
-async fn write(mut stdin: ChildStdin, mut lines: UnboundedReceiver<Value>) {
+async fn write(mut stdin: ChildStdin, mut lines: UnboundedReceiver<Vec<u8>>, waiting: Arc<AtomicUsize>) {
     while let Some(line) = lines.recv().await {
-        let mut line = line.to_string();
-        line.push('\n');
+        waiting.fetch_sub(line.len(), Ordering::AcqRel);
         let wrote = async {
-            stdin.write_all(line.as_bytes()).await?;
+            stdin.write_all(&line).await?;
             stdin.flush().await
         };
         if wrote.await.is_err() {

@@ -69,7 +69,7 @@ pub(super) fn probe(setup: Arc<Setup>) -> BoxFuture<'static, Probe> {
         programs.spawn(async move {
             let _ = tell.send(ask(&setup).await);
         });
-        told.await.unwrap_or_default()
+        told.await.unwrap_or_else(|_| Probe { version: None, problem: Some("the host is stopping".to_owned()) })
     })
 }
 
@@ -80,7 +80,7 @@ async fn ask(setup: &Setup) -> Probe {
         Ok(running) => Pipe::new(running, setup.surroundings.limits.max_message),
         Err(fault) => return problem(fault.to_string()),
     };
-    pipe.write(wire::request(REQUEST, &json!({ "subtype": "initialize" })));
+    pipe.write(&wire::request(REQUEST, &json!({ "subtype": "initialize" })));
     let answer = timeout(setup.surroundings.limits.max_start, answered(&mut pipe)).await;
     match answer {
         Ok(Ok(answer)) => {

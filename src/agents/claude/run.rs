@@ -15,13 +15,10 @@ use super::Setup;
 use super::launch::{self, From};
 use super::pipe::Pipe;
 use super::settings::Chosen;
-use super::talk::{Heard, TRANSCRIPT, Talk};
+use super::talk::{self, Heard, TRANSCRIPT, Talk};
 use super::wire::Said;
 use crate::actors::agent::{AgentEvent, AgentInput, AgentProcess, AgentSink, Ending, ProcessStart, Prompt};
-use crate::agents::transcript::Transcript;
-
-/// What the CLI says on stderr when it cannot go on with a conversation, or not at a point of it.
-const LOST: [&str; 3] = ["No conversation found", "No message found", "unknown option '--resume-session-at"];
+use crate::agents::transcript::Since;
 
 /// The chat's end of a process.
 pub(super) struct ClaudeProcess {
@@ -78,6 +75,7 @@ impl Task {
     fn new(agent: Arc<Setup>, start: ProcessStart) -> Self {
         let chosen = Chosen::of(&start.config, &agent.model);
         let mut talk = Talk::new(&agent.name, chosen, &agent.model, start.resume.clone());
+        talk.since = Since::new(agent.surroundings.limits.max_transcript);
         talk.goes_back = start.back_to.is_some();
         talk.knows_conversation = start.resume.is_some() && start.back_to.is_none();
         Self {
@@ -100,9 +98,9 @@ impl Task {
         loop {
             self.go_on().await;
             match self.next(&mut inputs, &events).await {
-                Next::Input(None) | Next::Closed => return,
+                Next::Input(None) | Next::Closed => return self.leave(),
                 Next::Input(Some(input)) => match *input {
-                    AgentInput::Close => return,
+                    AgentInput::Close => return self.leave(),
                     input => self.told(input),
                 },
                 Next::Line(Ok(line)) => self.heard(&line).await,
@@ -114,6 +112,13 @@ impl Task {
                 return;
             }
         }
+    }
+
+    /// Ends the CLI. At the end of its input alone it would finish its turn, which is not read any more and may be taken up
+    /// again: it is stopped first. What is written goes out before the input closes, for as long as an end may take.
+    fn leave(mut self) {
+        self.talk.stop();
+        self.write();
     }
 
     /// Waits for what comes next. What is told goes before all else.
@@ -191,12 +196,17 @@ impl Task {
     async fn prepare_transcript(&mut self) {
         let conversation = Arc::clone(&self.start.conversation);
         let read = tokio::task::spawn_blocking(move || conversation.exchanges()).await;
-        let limit = self.agent.surroundings.limits.max_transcript;
-        self.talk.preface = Transcript::of(&read.unwrap_or_default(), limit);
-        self.talk.why_preface = match &self.anew {
-            Some(why) => why.clone(),
-            None => "The agent cannot go on with its own conversation here.".to_owned(),
+        let next = self.waiting.front().map(|prompt| prompt.turn_id.as_str());
+        let transcript = self.talk.since.transcript(read.unwrap_or_default(), next);
+        self.talk.preface_notice = match (&transcript, &self.anew) {
+            (Some(transcript), Some(why)) => Some(transcript.notice(why)),
+            (Some(transcript), None) => {
+                Some(transcript.notice("The agent cannot go on with its own conversation here."))
+            }
+            (None, Some(why)) => Some(format!("{why} It began a new conversation.")),
+            (None, None) => None,
         };
+        self.talk.preface = transcript.map(|transcript| transcript.text);
         self.talk.conversation = None;
     }
 
@@ -224,7 +234,7 @@ impl Task {
             return;
         }
         let stderr = pipe.stderr.text();
-        let told = stderr.lines().find(|line| LOST.iter().any(|words| line.contains(words)));
+        let told = stderr.lines().find(|line| talk::says_lost(line));
         if let Some(why) = told.filter(|_| !self.talk.is_own && self.from() != From::New) {
             return self.begin_anew(why).await;
         }
@@ -260,8 +270,12 @@ impl Task {
             self.handed = Some(prompt.clone());
             self.talk.begin(prompt);
         }
+        self.write();
+    }
+
+    fn write(&mut self) {
         if let Some(pipe) = &self.pipe {
-            self.talk.lines.drain(..).for_each(|line| pipe.write(line));
+            self.talk.lines.drain(..).for_each(|line| pipe.write(&line));
         }
     }
 

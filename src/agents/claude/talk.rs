@@ -16,15 +16,22 @@ use super::ending;
 use super::settings::Chosen;
 use super::wire::{self, Ask, MessageState, Outcome, Said};
 use crate::actors::agent::{AgentEvent, AgentInput, Ending, Prompt, PromptBlock, PromptKind};
-use crate::agents::transcript;
+use crate::agents::transcript::Since;
 use crate::clock::Millis;
 
 /// A call that nobody was asked about for this long runs without asking.
 const UNASKED: Duration = Duration::from_millis(400);
 /// The point of a turn that only the host's transcript goes back to.
 pub(super) const TRANSCRIPT: &str = "transcript";
+/// What the CLI says when it cannot go on with a conversation, or not at a point of it.
+const LOST: [&str; 3] = ["No conversation found", "No message found", "unknown option '--resume-session-at"];
 /// How much text from between two turns is kept, in bytes.
 const BETWEEN: usize = 16 << 10;
+
+/// Whether these words of the CLI say that it cannot go on with its conversation.
+pub(super) fn says_lost(text: &str) -> bool {
+    LOST.iter().any(|words| text.contains(words))
+}
 
 /// A conversation with a CLI.
 pub(super) struct Talk {
@@ -43,10 +50,12 @@ pub(super) struct Talk {
     pub(super) knows_conversation: bool,
     /// Whether the conversation is gone back in, which the chat forgets with the first point that it is told.
     pub(super) goes_back: bool,
-    /// What the next prompt begins with.
-    pub(super) preface: Option<transcript::Transcript>,
-    /// Why it does.
-    pub(super) why_preface: String,
+    /// What the next prompt begins with, where the conversation begins anew.
+    pub(super) preface: Option<String>,
+    /// What people are told of that.
+    pub(super) preface_notice: Option<String>,
+    /// What was said since the process started.
+    pub(super) since: Since,
     pub(super) in_run: bool,
     /// A run of messages that are not wanted any more.
     unwanted_run: bool,
@@ -117,6 +126,8 @@ pub(super) struct Worker {
     pub(super) parent: Option<String>,
     pub(super) background: bool,
     pub(super) over: bool,
+    /// Nobody hears of it.
+    pub(super) silent: bool,
 }
 
 /// What was asked of the CLI.
@@ -153,7 +164,8 @@ impl Talk {
             knows_conversation: false,
             goes_back: false,
             preface: None,
-            why_preface: String::new(),
+            preface_notice: None,
+            since: Since::default(),
             in_run: false,
             unwanted_run: false,
             tells_messages: false,
@@ -241,7 +253,10 @@ impl Talk {
         let message = uuid::Uuid::new_v4().to_string();
         self.choose_model(prompt.message.model.as_ref().map(|model| model.id.clone()));
         let mut blocks = match prompt.kind {
-            PromptKind::Message => prompt.blocks,
+            PromptKind::Message => {
+                self.since.asked(prompt.turn_id.clone(), prompt.message.text);
+                prompt.blocks
+            }
             PromptKind::Compact => vec![PromptBlock::Text { text: "/compact".to_owned() }],
         };
         let id = prompt.turn_id;
@@ -258,10 +273,11 @@ impl Talk {
             let point = TRANSCRIPT.to_owned();
             self.say(None, |turn_id| AgentEvent::RewindPoint { turn_id, point });
         }
-        if let Some(preface) = &self.preface {
-            let notice = preface.notice(&self.why_preface);
-            blocks.insert(0, PromptBlock::Text { text: preface.text.clone() });
-            self.say_part(None, |turn_id| AgentEvent::Notice { turn_id, text: notice });
+        if let Some(text) = self.preface.clone() {
+            blocks.insert(0, PromptBlock::Text { text });
+        }
+        if let Some(text) = self.preface_notice.clone() {
+            self.say_part(None, |turn_id| AgentEvent::Notice { turn_id, text });
         }
         let between = std::mem::take(&mut self.between);
         if !between.trim().is_empty() {
@@ -304,8 +320,10 @@ impl Talk {
             AgentInput::StopBackgroundWork { id } => {
                 self.ask(&json!({ "subtype": "stop_task", "task_id": id }), Requested::Other);
             }
+            AgentInput::WorkerRefused { worker, .. } => self.silence(&worker),
             AgentInput::OfWorker { worker, input } => match *input {
                 AgentInput::Cancel { .. } => {
+                    self.silence(&worker);
                     if let Some(task) = self.workers.get(&worker).and_then(|worker| worker.task.clone()) {
                         self.ask(&json!({ "subtype": "stop_task", "task_id": task }), Requested::Other);
                     }
@@ -314,6 +332,36 @@ impl Talk {
             },
             _ => {}
         }
+    }
+
+    /// Nobody hears of a worker any more that was stopped, or that the host has no chat for: what it asks is denied.
+    fn silence(&mut self, worker: &str) {
+        let Some(silenced) = self.workers.get_mut(worker) else { return };
+        silenced.silent = true;
+        let asked: Vec<String> =
+            self.asks.iter().filter(|(_, ask)| self.is_silent(&ask.call)).map(|(id, _)| id.clone()).collect();
+        for ask in asked.iter().filter_map(|id| self.asks.remove(id)).collect::<Vec<_>>() {
+            self.deny(&ask);
+        }
+    }
+
+    /// Whether a call is of a worker that nobody hears of, or of one that such a worker has.
+    fn is_silent(&self, call: &str) -> bool {
+        let mut worker = self.calls.get(call).and_then(|call| call.worker.as_ref());
+        // No chain is longer than there are workers, whatever a program says of them.
+        for _ in 0..self.workers.len() {
+            let Some(found) = worker.and_then(|id| self.workers.get(id)) else { return false };
+            if found.silent {
+                return true;
+            }
+            worker = found.parent.as_ref();
+        }
+        false
+    }
+
+    fn deny(&mut self, ask: &Ask) {
+        let denial = asks::denial("Nobody can be asked now. Go on without it.");
+        self.lines.push_back(wire::answer(&ask.request, &denial));
     }
 
     fn steer(&mut self, turn_id: &str, id: String, blocks: &[PromptBlock]) {
@@ -329,8 +377,8 @@ impl Talk {
             let what = format!("go on in the permission mode {}", chosen.mode);
             self.ask(&json!({ "subtype": "set_permission_mode", "mode": chosen.mode }), Requested::Change(what));
         }
+        // The next prompt chooses the model: this one may have named its own.
         self.chosen = chosen;
-        self.choose_model(None);
     }
 
     /// Stops the running turn, if it is this one: what is left of it goes nowhere.
@@ -355,6 +403,15 @@ impl Talk {
             self.turn = None;
         }
         true
+    }
+
+    /// Stops whatever runs: nothing of it is read any more.
+    pub(super) fn stop(&mut self) {
+        match self.turn.as_ref().map(|turn| turn.id.clone()) {
+            Some(turn) => drop(self.cancel(&turn)),
+            None if self.in_run => self.ask(&json!({ "subtype": "interrupt" }), Requested::Other),
+            None => {}
+        }
     }
 
     /// Forgets what only the turn that ends now had open.
@@ -416,7 +473,7 @@ impl Talk {
         self.is_own = true;
         self.model = model;
         // It is in the conversation now.
-        self.preface = None;
+        (self.preface, self.preface_notice) = (None, None);
         if !conversation.is_empty() && (!self.knows_conversation || self.conversation.as_ref() != Some(&conversation)) {
             self.out.push_back(AgentEvent::Conversation { id: conversation.clone() });
             self.conversation = Some(conversation);
@@ -445,6 +502,8 @@ impl Talk {
             return;
         };
         if turn.message == id {
+            // Whatever the run was about before.
+            self.unwanted_run = false;
             if !turn.begun {
                 turn.begun = true;
                 self.tell_point();
@@ -515,9 +574,8 @@ impl Talk {
     }
 
     fn asked(&mut self, ask: Ask) {
-        if self.live().is_none() {
-            let denial = asks::denial("Nobody can be asked now. Go on without it.");
-            return self.lines.push_back(wire::answer(&ask.request, &denial));
+        if self.live().is_none() || self.is_silent(&ask.call) {
+            return self.deny(&ask);
         }
         let worker = self.calls.get(&ask.call).and_then(|call| call.worker.clone());
         let worker = worker.as_deref();
@@ -550,7 +608,9 @@ impl Talk {
 
     /// A run is over.
     fn over(&mut self, outcome: &Outcome) -> Heard {
-        if !self.is_own && outcome.is_error && outcome.rounds == 0 && self.conversation.is_some() {
+        let is_stopped = self.turn.as_ref().is_some_and(|turn| turn.cancelled);
+        let is_first = !self.is_own && self.conversation.is_some() && outcome.rounds == 0;
+        if is_first && outcome.is_error && !is_stopped && says_lost(&outcome.text) {
             return Heard::Lost(outcome.text.clone());
         }
         let was_in_run = std::mem::take(&mut self.in_run);

@@ -164,6 +164,106 @@ fn a_message_into_a_turn_that_is_never_read_comes_back_and_the_turn_ends() {
     assert_eq!(endings(&talk), [&Ending::Complete]);
 }
 
+fn lifecycle(message: &str, state: &str) -> Value {
+    json!({ "type": "command_lifecycle", "command_uuid": message, "state": state })
+}
+
+fn failed(text: &str) -> Value {
+    json!({ "type": "result", "subtype": "error_during_execution", "is_error": true, "num_turns": 0, "errors": [text] })
+}
+
+#[test]
+fn a_turn_whose_message_is_taken_into_a_run_of_another_ends_with_it() {
+    let mut talk = talk();
+    talk.begin(prompt("t"));
+    let message = written(&talk);
+    hear(&mut talk, &lifecycle("another", "started"));
+    hear(&mut talk, &init());
+    hear(&mut talk, &lifecycle(&message, "started"));
+    hear(&mut talk, &json!({ "type": "result", "subtype": "success", "is_error": false, "num_turns": 1 }));
+    assert_eq!(endings(&talk), [&Ending::Complete]);
+}
+
+#[test]
+fn a_conversation_is_lost_only_where_the_program_says_so_and_nobody_stopped_the_turn() {
+    let lost = "No conversation found with session ID: old";
+    let old = || {
+        let mut talk = Talk::new("claude", Chosen::of(&JsonObject::new(), "default"), "default", Some("old".into()));
+        talk.restarted();
+        talk.begin(prompt("t"));
+        talk
+    };
+    assert_eq!(hear(&mut old(), &failed(lost)), Heard::Lost(lost.into()));
+    let mut other = old();
+    assert_eq!(hear(&mut other, &failed("no memory left")), Heard::Nothing);
+    assert!(matches!(endings(&other)[..], [Ending::Failed { .. }]));
+    let mut stopped = old();
+    stopped.cancel("t");
+    assert_eq!(hear(&mut stopped, &failed(lost)), Heard::Nothing);
+    assert_eq!(endings(&stopped), [&Ending::Cancelled]);
+}
+
+#[test]
+fn what_a_worker_asks_that_has_no_chat_or_was_stopped_is_denied() {
+    let cancel = AgentInput::Cancel { turn_id: String::new() };
+    for silences in [
+        AgentInput::WorkerRefused { worker: "w".into(), problem: "too deep".into() },
+        AgentInput::OfWorker { worker: "w".into(), input: Box::new(cancel) },
+    ] {
+        let mut talk = talk();
+        talk.begin(prompt("t"));
+        hear(&mut talk, &init());
+        let calls = |parent: Option<&str>, id: &str| {
+            json!({ "type": "assistant", "parent_tool_use_id": parent,
+                "message": { "content": [{ "type": "tool_use", "id": id, "name": "Task", "input": {} }] } })
+        };
+        let asks = |call: &str| {
+            json!({ "type": "control_request", "request_id": format!("ask-{call}"),
+                "request": { "subtype": "can_use_tool", "tool_name": "Bash", "input": {}, "tool_use_id": call } })
+        };
+        hear(&mut talk, &calls(None, "w"));
+        // A worker of the worker asks.
+        hear(&mut talk, &calls(Some("w"), "v"));
+        hear(&mut talk, &calls(Some("v"), "c1"));
+        hear(&mut talk, &asks("c1"));
+        talk.lines.clear();
+        talk.told(silences);
+        hear(&mut talk, &calls(Some("w"), "c2"));
+        hear(&mut talk, &asks("c2"));
+        let answers: Vec<&Value> = talk.lines.iter().map(|line| &line["response"]).collect();
+        assert_eq!(answers.len(), 2, "{answers:?}");
+        for (answer, request) in answers.iter().zip(["ask-c1", "ask-c2"]) {
+            assert_eq!((&answer["request_id"], &answer["response"]["behavior"]), (&json!(request), &json!("deny")));
+        }
+        talk.lines.clear();
+        // The turn's own calls ask people.
+        hear(&mut talk, &calls(None, "c3"));
+        hear(&mut talk, &asks("c3"));
+        assert!(talk.lines.is_empty(), "{:?}", talk.lines);
+    }
+}
+
+#[test]
+fn a_message_keeps_its_own_model_while_the_one_of_the_session_changes() {
+    let models = |talk: &mut Talk| -> Vec<Value> {
+        let requests = talk.lines.drain(..).map(|mut line| line["request"].take());
+        requests
+            .filter(|request| request["subtype"] == "set_model")
+            .map(|mut request| request["model"].take())
+            .collect()
+    };
+    let mut talk = talk();
+    let mut named = prompt("t");
+    named.message.model = serde_json::from_value(json!({ "id": "opus" })).unwrap();
+    talk.begin(named);
+    assert_eq!(models(&mut talk), ["opus"]);
+    talk.told(AgentInput::Configured { config: JsonObject::from_iter([("model".to_owned(), json!("haiku"))]) });
+    assert_eq!(models(&mut talk), [] as [Value; 0]);
+    talk.cancel("t");
+    talk.begin(prompt("t2"));
+    assert_eq!(models(&mut talk), ["haiku"]);
+}
+
 #[test]
 fn points_are_told_once_the_chat_knows_the_conversation_that_they_are_in() {
     let mut talk = talk();

@@ -1,5 +1,8 @@
 //! Conversations over programs and hosts: resumed, gone back in, forked, lost.
 
+use std::time::Duration;
+
+use scrollback::agents::AgentLimits;
 use serde_json::{Value, json};
 
 use super::{S, Scene, Setup, World, calls, error, notices, said, that_is};
@@ -123,6 +126,57 @@ async fn a_conversation_that_the_program_has_lost_begins_anew_with_the_transcrip
         let mut scene = world.again(that_is(how)).await;
         assert_eq!(scene.history("t3").await.len(), 2);
     }
+}
+
+#[tokio::test]
+async fn what_was_said_since_the_program_started_is_in_the_transcript_too() {
+    let world = World::new();
+    let limits = AgentLimits { cancel_timeout: Duration::from_millis(100), ..AgentLimits::default() };
+    let mut scene = world.scene(Setup { limits, ..Setup::default() }).await;
+    scene.says("t1", "!say one\n!tool Read\n!say and one").await;
+    // Its program is ended, since it does not end the turn, and the next one finds nothing of the conversation.
+    scene.client.say(&scene.chat, "t2", "!say two\n!hang").await;
+    scene.client.until_type("chat/responsePart").await;
+    scene.client.cancel(&scene.chat, "t2").await;
+    scene.client.until_ended("t2").await;
+    world.programs.ended().await;
+    world.forget();
+    let turn = scene.turn("t3", "!heard").await;
+    let heard = said(&turn);
+    assert!(heard.contains("You:\none\n\nand one\n\nUser:\n!say two"), "{heard}");
+    assert!(notices(&turn)[0].contains("does not know its conversation any more"), "{turn}");
+}
+
+#[tokio::test]
+async fn a_conversation_that_begins_anew_without_anything_to_tell_is_told_all_the_same() {
+    let world = World::new();
+    let mut scene = world.scene(Setup::default()).await;
+    scene.client.say(&scene.chat, "t1", "!ask Bash {}").await;
+    scene.client.until_type("session/inputNeededSet").await;
+    drop(scene);
+    world.programs.ended().await;
+    world.forget();
+    let mut scene = world.again(Setup::default()).await;
+    scene.client.subscribe(S).await;
+    let mut state = scene.state().await;
+    while notices(&state["activeTurn"]).is_empty() {
+        scene.client.until_type("chat/responsePart").await;
+        state = scene.state().await;
+    }
+    let told = notices(&state["activeTurn"]);
+    assert!(told[0].contains("does not know its conversation any more"), "{told:?}");
+    assert!(told[0].ends_with("It began a new conversation."), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_runs_when_its_chat_closes_is_stopped_before_the_input_ends() {
+    let world = World::new();
+    let mut scene = world.scene(Setup::default()).await;
+    scene.client.say(&scene.chat, "t1", "!wait").await;
+    scene.client.until_type("chat/responsePart").await;
+    drop(scene);
+    world.programs.ended().await;
+    assert_eq!(std::fs::read_to_string(world.home.path().join("notes.jsonl")).unwrap(), "interrupt");
 }
 
 #[tokio::test]

@@ -86,6 +86,26 @@ async fn a_few_plain_lines_are_passed_over() {
 }
 
 #[tokio::test]
+async fn a_few_plain_lines_now_and_then_are_passed_over_for_as_long_as_it_lives() {
+    let world = World::new();
+    let mut scene = world.scene(Setup::default()).await;
+    for turn in ["t1", "t2", "t3"] {
+        assert_eq!(scene.says(turn, "!plain 8\n!say on").await, "on");
+    }
+    assert!(gone(&mut scene, "t4", "!plain 9\n!say on").await.contains("not stream-json"));
+}
+
+#[tokio::test]
+async fn a_program_that_asks_and_reads_no_answer_is_ended() {
+    let world = World::new();
+    let mut scene = world.scene(Setup::default()).await;
+    let message = gone(&mut scene, "t1", "!deaf").await;
+    assert!(message.contains("does not read what it is told"), "{message}");
+    world.programs.ended().await;
+    assert_eq!(scene.says("t2", "hello").await, "Hello from the fake.");
+}
+
+#[tokio::test]
 async fn a_hundred_megabytes_on_stderr_hold_up_nothing() {
     let world = World::new();
     let mut scene = world.scene(that_is("flood")).await;
