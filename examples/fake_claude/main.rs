@@ -273,6 +273,8 @@ impl Fake {
             }
             Some("set_model") => {
                 self.model = request["model"].as_str().unwrap_or("fake-model").to_owned();
+                let done = format!("<local-command-stdout>Set model to {}</local-command-stdout>", self.model);
+                self.say(json!({ "type": "user", "isReplay": true, "message": { "role": "user", "content": done } }));
                 json!({ "model": self.model })
             }
             Some("set_permission_mode") if request["mode"] == "bypassPermissions" => {

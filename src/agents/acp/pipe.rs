@@ -48,7 +48,7 @@ pub(super) enum Said {
 }
 
 impl Reader {
-    /// `max_message` in bytes.
+    /// `max_agent_message` in bytes.
     pub(super) fn new(stdout: ChildStdout, max_message: usize) -> Self {
         let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), max_message);
         Self { lines: FramedRead::new(stdout, codec), plain: 0 }
@@ -60,7 +60,7 @@ impl Reader {
             None => Said::End,
             Some(Ok(line)) => self.understand(&line),
             Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
-                Said::Fault("it sent a message that is longer than `max_message`".to_owned())
+                Said::Fault("it sent a message that is longer than `max_agent_message`".to_owned())
             }
             Some(Err(AnyDelimiterCodecError::Io(error))) => Said::Fault(format!("its output cannot be read: {error}")),
         }

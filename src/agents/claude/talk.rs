@@ -451,7 +451,10 @@ impl Talk {
             Said::Assistant(entry) => self.assistant(entry),
             Said::User(entry) => {
                 if entry.replayed {
-                    self.started(&entry.id.clone());
+                    // What a control request did, such as a change of the model, is repeated as if it had been a message.
+                    if !entry.is_of_a_command() {
+                        self.started(&entry.id.clone());
+                    }
                 } else {
                     self.user(&entry);
                 }

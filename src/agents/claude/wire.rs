@@ -267,6 +267,11 @@ impl Entry {
         }
     }
 
+    /// Whether it says what a command of the CLI did, in the CLI's own words.
+    pub(super) fn is_of_a_command(&self) -> bool {
+        self.text().trim_start().starts_with("<local-command-")
+    }
+
     /// All its text.
     pub(super) fn text(&self) -> String {
         self.content.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).collect()
