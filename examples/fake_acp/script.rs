@@ -96,6 +96,14 @@ impl Turn<'_> {
             "/stderr" => stderr(rest.parse().unwrap()),
             "/complain" => eprintln!("{rest}"),
             "/wait" => self.wait_for_cancel(),
+            // Waits for the stop, then for a file, and is gone.
+            "/die-on-cancel" => {
+                self.wait_for_cancel();
+                while !std::path::Path::new(rest).exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                std::process::exit(4)
+            }
             // Waits while a file is not there.
             "/wait-unless" if std::path::Path::new(rest).exists() => {}
             "/wait-unless" => self.wait_for_cancel(),
@@ -158,6 +166,9 @@ impl Turn<'_> {
         let request = self.permission(id, input);
         let Some(answer) = self.wait_for_answer(&request) else { return };
         let chosen = answer["result"]["outcome"]["optionId"].as_str().unwrap_or("none").to_owned();
+        if self.cancelled {
+            self.agent.note(&format!("answered {}", answer["result"]["outcome"]["outcome"]));
+        }
         let allowed = ["yes", "always"].contains(&chosen.as_str());
         let status = if allowed { "completed" } else { "failed" };
         self.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": status,
@@ -218,7 +229,10 @@ impl Turn<'_> {
         while !self.cancelled {
             match self.agent.wire.next() {
                 None => std::process::exit(0),
-                Some(Incoming::Notification { method }) if method == "session/cancel" => self.cancelled = true,
+                Some(Incoming::Notification { method }) if method == "session/cancel" => {
+                    self.agent.note("cancel");
+                    self.cancelled = true;
+                }
                 Some(Incoming::Request { id, method, params }) => {
                     self.agent.note(&format!("{method} {}", params["modeId"]));
                     self.agent.wire.answer(&id, Ok(json!({})));

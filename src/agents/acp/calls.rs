@@ -22,8 +22,14 @@ use crate::actors::agent::{AgentEvent, ToolAsk, ToolDecision};
 const UNNAMED: &str = "tool";
 
 /// The calls of one turn.
+///
+/// Agents use ids again when they take a turn up, and a turn has an id once: from the second attempt on, the chat's id of a call
+/// is the agent's with the attempt behind it.
 pub(super) struct Calls {
     turn_id: String,
+    /// What stands behind the agent's ids.
+    suffix: String,
+    /// By the chat's ids.
     calls: HashMap<String, Call>,
 }
 
@@ -71,17 +77,29 @@ impl Ask {
 }
 
 impl Calls {
-    pub(super) fn new(turn_id: String) -> Self {
-        Self { turn_id, calls: HashMap::new() }
+    pub(super) fn new(turn_id: String, attempt: u32) -> Self {
+        let suffix = if attempt > 0 { format!(":{attempt}") } else { String::new() };
+        Self { turn_id, suffix, calls: HashMap::new() }
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = &String> {
-        self.calls.keys()
+    /// The agent's ids.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.calls.keys().map(|id| id.strip_suffix(&self.suffix).unwrap_or(id))
+    }
+
+    /// Whether a call of this turn has this id of the agent's.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.calls.contains_key(&self.id(id))
+    }
+
+    /// The chat's id of a call.
+    fn id(&self, id: &str) -> String {
+        format!("{id}{}", self.suffix)
     }
 
     /// `tool_call`: also of a call that is known, from a question or because it is said again.
     pub(super) fn announced(&mut self, call: ToolCall) -> Vec<AgentEvent> {
-        let id = call.tool_call_id.to_string();
+        let id = self.id(&call.tool_call_id.0);
         let fields = ToolCallUpdateFields::new()
             .kind(call.kind)
             .status(call.status)
@@ -96,7 +114,7 @@ impl Calls {
 
     /// `tool_call_update`: also of a call that nothing announced.
     pub(super) fn updated(&mut self, update: ToolCallUpdate) -> Vec<AgentEvent> {
-        self.changed(update.tool_call_id.to_string(), update.fields)
+        self.changed(self.id(&update.tool_call_id.0), update.fields)
     }
 
     fn changed(&mut self, id: String, fields: ToolCallUpdateFields) -> Vec<AgentEvent> {
@@ -114,7 +132,7 @@ impl Calls {
         }
         if ends {
             let result = call.result(status == Some(ToolCallStatus::Completed));
-            call.stage = Stage::Over;
+            call.end();
             events.push(AgentEvent::ToolDone { turn_id, tool_call_id: id, result });
         } else if shows && matches!(call.stage, Stage::Running) {
             events.push(AgentEvent::ToolContent { turn_id, tool_call_id: id, content: call.shown() });
@@ -146,7 +164,7 @@ impl Calls {
         id: RawJsonRpcId,
         request: RequestPermissionRequest,
     ) -> Result<Vec<AgentEvent>, Ask> {
-        let call_id = request.tool_call.tool_call_id.to_string();
+        let call_id = self.id(&request.tool_call.tool_call_id.0);
         let ask = Ask { id, options: request.options };
         let mut events = self.begun(&call_id, &request.tool_call.fields);
         let turn_id = self.turn_id.clone();
@@ -176,9 +194,7 @@ impl Calls {
         decision: &ToolDecision,
     ) -> Option<(RawJsonRpcId, Option<String>, Vec<AgentEvent>)> {
         let call = self.calls.get_mut(call_id)?;
-        let approved = matches!(decision, ToolDecision::Approve { .. });
-        let next = if approved { Stage::Running } else { Stage::Over };
-        let ask = match std::mem::replace(&mut call.stage, next) {
+        let ask = match std::mem::replace(&mut call.stage, Stage::Running) {
             Stage::Asked(ask) => ask,
             stage => {
                 call.stage = stage;
@@ -186,9 +202,11 @@ impl Calls {
             }
         };
         let option = ask.option(decision);
+        if matches!(decision, ToolDecision::Deny { .. }) {
+            call.end();
+        }
         let content = call.shown();
-        let shows = approved && !content.is_empty();
-        let shown = shows.then(|| AgentEvent::ToolContent {
+        let shown = (!content.is_empty()).then(|| AgentEvent::ToolContent {
             turn_id: self.turn_id.clone(),
             tool_call_id: call_id.to_owned(),
             content,
@@ -200,7 +218,7 @@ impl Calls {
     pub(super) fn withdrawn(&mut self, id: &RawJsonRpcId) -> Option<AgentEvent> {
         let asks = |call: &Call| matches!(&call.stage, Stage::Asked(ask) if ask.id == *id);
         let (call_id, call) = self.calls.iter_mut().find(|(_, call)| asks(call))?;
-        call.stage = Stage::Over;
+        call.end();
         let (turn_id, tool_call_id) = (self.turn_id.clone(), call_id.clone());
         Some(AgentEvent::ToolAskSettled { turn_id, tool_call_id, approved: false })
     }
@@ -208,7 +226,7 @@ impl Calls {
     /// The questions that nobody will answer any more.
     pub(super) fn unanswered(&mut self) -> Vec<RawJsonRpcId> {
         let open = self.calls.values_mut().filter(|call| matches!(call.stage, Stage::Asked(_)));
-        let closed = open.filter_map(|call| match std::mem::replace(&mut call.stage, Stage::Over) {
+        let closed = open.filter_map(|call| match call.end() {
             Stage::Asked(ask) => Some(ask.id),
             _ => None,
         });
@@ -253,6 +271,15 @@ impl Call {
             }
             Stage::Running | Stage::Over => None,
         }
+    }
+
+    /// It is over: nothing that was said of it is needed any more. How far it was.
+    fn end(&mut self) -> Stage {
+        self.input = None;
+        self.content = Vec::new();
+        self.locations = Vec::new();
+        self.output = None;
+        std::mem::replace(&mut self.stage, Stage::Over)
     }
 
     /// What it does, and where.
@@ -380,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_asked_about_first_is_begun_by_that_and_shows_what_is_to_be_judged() {
-        let mut calls = Calls::new("t".into());
+        let mut calls = Calls::new("t".into(), 0);
         let asked = ask(&mut calls);
         assert_eq!(words(&asked), ["started", "asked"]);
         let AgentEvent::ToolAsked { ask, .. } = &asked[1] else { panic!() };
@@ -397,7 +424,7 @@ mod tests {
 
     #[test]
     fn nothing_more_is_shown_of_a_call_that_was_refused() {
-        let mut calls = Calls::new("t".into());
+        let mut calls = Calls::new("t".into(), 0);
         ask(&mut calls);
         let (_, option, shown) = calls.decided("c", &DENY).unwrap();
         assert_eq!((option.as_deref(), shown.len()), (Some("cancel"), 0));
@@ -406,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_question_that_the_agent_settles_by_itself_is_settled_for_people_too() {
-        let mut calls = Calls::new("t".into());
+        let mut calls = Calls::new("t".into(), 0);
         ask(&mut calls);
         assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "completed" })), ["allowed", "done"]);
         assert!(calls.decided("c", &DENY).is_none());
@@ -415,8 +442,33 @@ mod tests {
 
     #[test]
     fn a_call_that_nothing_announced_and_that_is_over_at_once_runs_before_it_ends() {
-        let mut calls = Calls::new("t".into());
+        let mut calls = Calls::new("t".into(), 0);
         let whole = json!({ "toolCallId": "c", "status": "completed", "rawOutput": "fine" });
         assert_eq!(update(&mut calls, whole), ["started", "running", "done"]);
+    }
+
+    #[test]
+    fn an_attempt_at_a_turn_has_ids_of_its_own_and_takes_the_agents() {
+        let mut calls = Calls::new("t".into(), 2);
+        let asked = ask(&mut calls);
+        assert!(matches!(&asked[0], AgentEvent::ToolStarted { tool_call_id, .. } if tool_call_id == "c:2"));
+        assert!(calls.decided("c", &APPROVE).is_none());
+        assert!(calls.decided("c:2", &APPROVE).is_some());
+        assert_eq!(update(&mut calls, json!({ "toolCallId": "c", "status": "completed" })), ["done"]);
+        assert!(calls.has("c"));
+        assert_eq!(calls.ids().collect::<Vec<_>>(), ["c"]);
+    }
+
+    #[test]
+    fn what_was_said_of_a_call_is_let_go_when_it_is_over() {
+        let mut calls = Calls::new("t".into(), 0);
+        ask(&mut calls);
+        calls.decided("c", &DENY);
+        let whole = json!({ "toolCallId": "d", "status": "completed", "rawInput": { "a": 1 }, "rawOutput": "fine",
+            "content": [{ "type": "content", "content": { "type": "text", "text": "fine" } }] });
+        update(&mut calls, whole);
+        for call in calls.calls.values() {
+            assert!(call.content.is_empty() && call.input.is_none() && call.output.is_none());
+        }
     }
 }

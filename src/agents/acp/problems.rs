@@ -67,11 +67,12 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Whether an answer to a prompt says that the agent does not know the conversation.
+/// Whether an answer to a prompt says that the agent does not know the conversation, and not that it lacks something else.
 pub(super) fn is_unknown_session(error: &Error) -> bool {
     let words = words(error).to_lowercase();
-    let says = ["not found", "unknown session", "no such session", "does not exist", "no conversation"];
-    error.code == ErrorCode::RESOURCE_NOT_FOUND || says.iter().any(|says| words.contains(says))
+    let lacks = ["not found", "unknown session", "no such", "does not exist", "no conversation"];
+    let is_of_it = ["session", "conversation"].iter().any(|word| has_word(&words, word));
+    error.code == ErrorCode::RESOURCE_NOT_FOUND || is_of_it && lacks.iter().any(|lacks| words.contains(lacks))
 }
 
 /// What limit the words of an error speak of.
@@ -82,12 +83,12 @@ fn limit(words: &str) -> Option<LimitKind> {
         return Some(LimitKind::Usage);
     }
     let overload = ["overloaded", "rate limit", "rate_limit", "ratelimit", "too many requests", "at capacity"];
-    (any(&overload) || has_status(&words, "429") || has_status(&words, "529")).then_some(LimitKind::Overload)
+    (any(&overload) || has_word(&words, "429") || has_word(&words, "529")).then_some(LimitKind::Overload)
 }
 
-/// Whether a number stands there alone.
-fn has_status(words: &str, status: &str) -> bool {
-    words.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == status)
+/// Whether a word or a number stands there alone. A key such as `session_id` is another word.
+fn has_word(words: &str, wanted: &str) -> bool {
+    words.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(|word| word == wanted)
 }
 
 /// When a limit lifts, where the data of an error says so anywhere.
@@ -172,7 +173,15 @@ mod tests {
         assert_eq!(words(&Error::new(-32603, "Internal error")), "Internal error");
         assert!(is_unknown_session(&error(-32602, "Session not found: nope", json!({ "session_id": "nope" }))));
         assert!(is_unknown_session(&Error::new(-32002, "Resource")));
-        assert!(!is_unknown_session(&error(-32603, "Internal error", json!({ "details": "no key" }))));
+        assert!(is_unknown_session(&Error::new(-32603, "No conversation found with session ID: nope")));
+        for (message, data) in [
+            ("Internal error", json!({ "details": "no key" })),
+            ("Model not found", json!({ "session_id": "s", "sessionId": "s" })),
+            ("The file /session does not parse", json!(null)),
+            ("command not found: rg", json!(null)),
+        ] {
+            assert!(!is_unknown_session(&error(-32603, message, data)), "{message}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::resources::uri::file_path;
 
 /// Stands for the agent's own id of a conversation that it does not have: it begins with the transcript.
 const TRANSCRIPT: &str = "transcript";
+/// What separates the parts of one answer.
+const BETWEEN: &str = "\n\n";
 
 /// The chat's end of a process.
 pub(super) struct AcpProcess {
@@ -90,8 +92,6 @@ pub(super) struct Chat {
     /// What the chat has not taken yet.
     pub(super) out: VecDeque<AgentEvent>,
     conversation: Arc<dyn Conversation>,
-    /// The turn that is the last one of `conversation`, where it is another than its last.
-    ends_at: Option<String>,
     /// Why the conversation begins anew, and that nobody has been told yet.
     goes_back: Option<&'static str>,
     known_as: Option<String>,
@@ -116,7 +116,6 @@ impl Chat {
             waiting: VecDeque::new(),
             out: VecDeque::new(),
             conversation: start.conversation,
-            ends_at: start.back_to.map(|back| back.turn_id),
             goes_back,
             known_as: start.resume,
             since: VecDeque::new(),
@@ -150,7 +149,15 @@ impl Chat {
         self.out.push_back(AgentEvent::Ended { turn_id: turn_id.to_owned(), ending });
     }
 
-    pub(super) fn remember(&mut self, exchange: Exchange) {
+    /// A turn ended. One that was taken up goes on with what was answered before.
+    pub(super) fn remember(&mut self, mut exchange: Exchange) {
+        let before = self.since.iter().position(|known| known.turn_id == exchange.turn_id);
+        if let Some(before) = before.and_then(|before| self.since.remove(before)) {
+            let answers = [before.answer, exchange.answer];
+            let answers: Vec<&str> =
+                answers.iter().map(|answer| answer.trim_end()).filter(|answer| !answer.is_empty()).collect();
+            exchange.answer = answers.join(BETWEEN);
+        }
         self.since.push_back(exchange);
         let size = |exchange: &Exchange| exchange.message.len() + exchange.answer.len();
         let mut held: usize = self.since.iter().map(size).sum();
@@ -202,10 +209,6 @@ impl Chat {
     fn exchanges(&self, before: &str) -> Vec<Exchange> {
         // It is read from the disk.
         let mut all = tokio::task::block_in_place(|| self.conversation.exchanges());
-        let last = self.ends_at.as_ref().and_then(|id| all.iter().position(|exchange| exchange.turn_id == *id));
-        if let Some(last) = last {
-            all.truncate(last + 1);
-        }
         all.extend(self.since.iter().cloned());
         all.retain(|exchange| exchange.turn_id != before);
         all

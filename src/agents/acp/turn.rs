@@ -45,7 +45,7 @@ struct ShownPlan {
 
 impl Turn {
     pub(super) fn new(prompt: Prompt, used: Option<u64>) -> Self {
-        let calls = Calls::new(prompt.turn_id.clone());
+        let calls = Calls::new(prompt.turn_id.clone(), prompt.attempt);
         Self {
             prompt,
             calls,

@@ -1,5 +1,7 @@
 //! Conversations that go on: after a restart, after a rewind, in a fork, as the agent can, and else with the transcript.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{Rig, S, notices, said, turn};
@@ -120,6 +122,26 @@ async fn after_a_rewind_the_agent_begins_anew_with_the_turns_that_were_kept() {
     client.accepted(&chat, json!({ "type": "chat/truncated", "turnId": "t6" })).await;
     let next = turn(&mut client, &chat, "t8", "/history").await;
     assert!(known(&next).concat().contains("/wait") && !known(&next).concat().contains("seventh"), "{next}");
+}
+
+#[tokio::test]
+async fn a_turn_that_was_resumed_stands_once_in_a_later_transcript_with_all_that_was_answered() {
+    let mut rig = Rig::new(&[]);
+    rig.limits.cancel_timeout = Duration::from_millis(200);
+    let host = rig.host();
+    let (mut client, chat) = rig.open(&host).await;
+    turn(&mut client, &chat, "t1", "/say half\n/error -32603 broken").await;
+    client.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t1" })).await;
+    client.until_ended("t1").await;
+    // The program has to be ended, and its process goes on with another one that knows nothing.
+    client.say(&chat, "t2", "/deaf-to-cancel").await;
+    client.until_type("chat/delta").await;
+    client.cancel(&chat, "t2").await;
+    client.until_ended("t2").await;
+    let third = turn(&mut client, &chat, "t3", "/history").await;
+    let transcript = known(&third).concat();
+    assert_eq!(transcript.matches("/error -32603 broken").count(), 1, "{transcript}");
+    assert!(transcript.contains("half\n\nhalf"), "{transcript}");
 }
 
 #[tokio::test]

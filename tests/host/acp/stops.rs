@@ -140,3 +140,49 @@ async fn a_stop_of_the_host_ends_a_program_that_does_not_leave_by_itself() {
     tokio::time::timeout(crate::harness::PATIENCE, rig.programs.ended()).await.unwrap();
     assert_eq!(rig.notes(), ["closed"]);
 }
+
+#[tokio::test]
+async fn an_agent_whose_chat_goes_away_in_the_middle_of_a_turn_is_told_to_stop_and_to_close() {
+    for (abilities, told) in [(&["close"][..], &["cancel", "closed"][..]), (&[], &["cancel"])] {
+        let rig = Rig::new(abilities);
+        let host = rig.host();
+        let (mut client, chat) = rig.open(&host).await;
+        client.say(&chat, "t", "/say x\n/wait").await;
+        client.until_type("chat/delta").await;
+        client.ask("disposeSession", json!({ "channel": S })).await.unwrap();
+        rig.programs.ended().await;
+        assert_eq!(rig.notes(), told);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_right_before_a_rewind_reaches_the_agent_with_answers_to_its_questions() {
+    let rig = Rig::new(&[]);
+    let host = rig.host();
+    let (mut client, chat) = rig.open(&host).await;
+    turn(&mut client, &chat, "t", "first").await;
+    client.say(&chat, "u", "/ask one rm").await;
+    client.until_type("session/inputNeededSet").await;
+    client.cancel(&chat, "u").await;
+    client.accepted(&chat, json!({ "type": "chat/truncated", "turnId": "t" })).await;
+    rig.programs.ended().await;
+    assert_eq!(rig.notes(), ["cancel", "answered \"cancelled\""]);
+}
+
+#[tokio::test]
+async fn a_program_that_exits_since_it_was_stopped_is_started_again_for_the_message_that_waits() {
+    let rig = Rig::lasting(&["resume"]);
+    let host = rig.host();
+    let (mut client, chat) = rig.open(&host).await;
+    turn(&mut client, &chat, "t1", "remember me").await;
+    client.say(&chat, "t2", &format!("/say x\n/die-on-cancel {}", rig.path("go").display())).await;
+    client.until_type("chat/delta").await;
+    client.cancel(&chat, "t2").await;
+    client.until_ended("t2").await;
+    let seq = client.say(&chat, "t3", "/history").await;
+    client.echo(seq).await;
+    std::fs::write(rig.path("go"), "").unwrap();
+    client.until_ended("t3").await;
+    let third = ended(&mut client, &chat, "t3").await;
+    assert!(said(&third).contains("You said: remember me"), "{third}");
+}

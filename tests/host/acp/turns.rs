@@ -104,6 +104,44 @@ async fn a_call_that_was_announced_and_one_that_was_not_wait_for_a_decision_made
 }
 
 #[tokio::test]
+async fn an_id_that_an_agent_uses_again_in_another_turn_is_another_call_and_the_rest_of_an_old_one_is_none() {
+    let rig = Rig::new(&[]);
+    let host = rig.host();
+    let (mut client, chat) = rig.open(&host).await;
+    turn(&mut client, &chat, "t1", "/tool one done\n/tool two open").await;
+    let late = |id: &str| {
+        let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed" });
+        format!("/raw-update {update}")
+    };
+    let second = turn(&mut client, &chat, "t2", &format!("{}\n/tool one done", late("two"))).await;
+    let [call] = &calls(&second)[..] else { panic!("{second}") };
+    assert_eq!((&call["toolCallId"], &call["status"]), (&json!("one"), &json!("completed")));
+    assert_eq!(call["content"][2]["text"], json!("went well"));
+    // A question claims an id too.
+    client.say(&chat, "t3", &format!("/ask-unannounced one ls\n{}", late("two"))).await;
+    client.until_type("session/inputNeededSet").await;
+    client.accepted(&chat, decision("t3", "one", true, None)).await;
+    client.until_ended("t3").await;
+    let third = ended(&mut client, &chat, "t3").await;
+    let [call] = &calls(&third)[..] else { panic!("{third}") };
+    assert_eq!((&call["status"], &call["content"][0]["text"]), (&json!("completed"), &json!("ran ls")));
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_again_when_its_turn_is_taken_up_is_another_call_of_it() {
+    let rig = Rig::new(&[]);
+    let host = rig.host();
+    let (mut client, chat) = rig.open(&host).await;
+    turn(&mut client, &chat, "t", "/tool one done\n/error -32603 broken").await;
+    client.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t" })).await;
+    client.until_ended("t").await;
+    let turn = ended(&mut client, &chat, "t").await;
+    let ids: Vec<Value> = calls(&turn).iter().map(|call| call["toolCallId"].clone()).collect();
+    assert_eq!(ids, ["one", "one:1"], "{turn}");
+    assert!(calls(&turn).iter().all(|call| call["status"] == json!("completed")), "{turn}");
+}
+
+#[tokio::test]
 async fn a_question_that_the_agent_takes_back_or_leaves_open_is_over() {
     let rig = Rig::new(&[]);
     let host = rig.host();

@@ -176,13 +176,12 @@ impl Live<'_> {
         self.chat.out.extend(events);
     }
 
+    /// Whether it is the rest of a call of an earlier turn. Agents use ids again: one that is announced or asked about in the
+    /// running turn is that turn's.
     pub(super) fn is_of_an_old_call(&self, update: &SessionUpdate) -> bool {
-        let id = match update {
-            SessionUpdate::ToolCall(call) => &call.tool_call_id,
-            SessionUpdate::ToolCallUpdate(update) => &update.tool_call_id,
-            _ => return false,
-        };
-        self.old_calls.contains(&*id.0)
+        let SessionUpdate::ToolCallUpdate(update) = update else { return false };
+        let id = &*update.tool_call_id.0;
+        self.old_calls.contains(id) && !self.turn.as_ref().is_some_and(|turn| turn.calls.has(id))
     }
 
     /// The agent works in the conversation: it can be gone on with from now on.

@@ -107,7 +107,10 @@ struct Live<'a> {
     /// What the next turn is told.
     notices: Vec<String>,
     turn: Option<Turn>,
+    /// The ids of calls of earlier turns, as the agent names them.
     old_calls: HashSet<String>,
+    /// A turn has ended in this run.
+    has_served: bool,
     used: Option<u64>,
     /// Requests of the program that are worked on elsewhere.
     works: usize,
@@ -116,7 +119,7 @@ struct Live<'a> {
     busy_since: Option<Instant>,
     told_slow: bool,
     cancel_by: Option<Instant>,
-    /// The program has exited, or is deaf; its output is read until then.
+    /// The program has exited, or is deaf; its output is read until then. While it is not read, that is put off.
     drain_by: Option<Instant>,
 }
 
@@ -136,6 +139,7 @@ pub(super) async fn run(chat: &mut Chat, inputs: &mut UnboundedReceiver<AgentInp
     loop {
         let due = live.due();
         let reads = live.reads();
+        let since = Instant::now();
         let happening = tokio::select! {
             biased;
             input = inputs.recv() => Happening::Input(input),
@@ -154,6 +158,9 @@ pub(super) async fn run(chat: &mut Chat, inputs: &mut UnboundedReceiver<AgentInp
             said = reader.read(), if reads => Happening::Said(said),
             _ = live.group.exited(), if live.drain_by.is_none() => Happening::Exited,
         };
+        if !reads {
+            live.put_off(since.elapsed());
+        }
         if let Err(over) = live.take(happening).await {
             if matches!(over, Over::Closed) {
                 live.close(&mut reader).await;
@@ -189,6 +196,7 @@ impl<'a> Live<'a> {
             notices: Vec::new(),
             turn: None,
             old_calls: HashSet::new(),
+            has_served: false,
             used: None,
             works: 0,
             done,
@@ -227,16 +235,23 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Whether the program is read: not while anybody is behind.
+    /// Whether the program is read: not while anybody is behind. One that takes nothing any more is behind for good.
     fn reads(&self) -> bool {
-        self.chat.out.is_empty() && !self.writer.is_full() && self.works < MAX_WORKS
+        let takes = self.drain_by.is_some() || !self.writer.is_full();
+        self.chat.out.is_empty() && takes && self.works < MAX_WORKS
+    }
+
+    /// The program was not read for this long.
+    fn put_off(&mut self, waited: Duration) {
+        self.drain_by = self.drain_by.map(|at| at + waited);
     }
 
     fn due(&self) -> Option<Instant> {
         let limits = &self.chat.setup.surroundings.limits;
         let slow = self.slow();
         let late = self.busy().map(|since| since + limits.max_start);
-        [slow, late, self.cancel_by, self.drain_by].into_iter().flatten().min()
+        let drained = self.drain_by.filter(|_| self.reads());
+        [slow, late, self.cancel_by, drained].into_iter().flatten().min()
     }
 
     /// Since when a message cannot be handed over. While a turn runs, that is what it waits for.
@@ -280,14 +295,19 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// It exited, or closed its output.
+    /// It exited, or closed its output. A message that it was not prompted with is for its next run; but a program that
+    /// has ended no turn in this one might end in the next one too, and so on for ever.
     async fn exited(&mut self, status: Option<ExitStatus>) -> Over {
+        let can_go_on = self.has_served && self.stage == Stage::Ready && self.turn.is_none();
         let when = match (self.stage, &self.turn) {
             (Stage::Ready, Some(_)) => "in the middle of a turn",
             (Stage::Ready, None) => "by itself",
             _ => problems::STARTING,
         };
-        self.failed(&problems::ended(when, status)).await
+        match self.failed(&problems::ended(when, status)).await {
+            Over::Gone(problem) if can_go_on => Over::Down(problem),
+            over => over,
+        }
     }
 
     /// It goes no further.
@@ -297,7 +317,10 @@ impl<'a> Live<'a> {
         let problem = format!("{} ({}) {problem}", setup.name, setup.program.command);
         let problem = self.stderr.explain(&problem);
         match self.turn.take() {
-            Some(turn) if turn.cancelled => self.over(turn, Ending::Cancelled),
+            Some(turn) if turn.cancelled => {
+                self.over(turn, Ending::Cancelled);
+                return Over::Down(problem);
+            }
             Some(_) => return Over::Gone(problem),
             None => {}
         }
@@ -308,20 +331,29 @@ impl<'a> Live<'a> {
         Over::Down(problem)
     }
 
-    /// Tells an idle agent that its session is not needed any more.
+    /// Writes what waits for the agent, with a stop of the turn that runs, and tells it that its session is not needed any
+    /// more.
     async fn close(&mut self, reader: &mut Reader) {
-        let has_close = self.agent.session_capabilities.close.is_some();
-        let (true, None, Some(session)) = (has_close, &self.turn, self.session.clone()) else { return };
-        let id = self.ask("session/close", &CloseSessionRequest::new(session), Asked::Close);
+        if let Some(turn_id) = self.turn.as_ref().map(Turn::id) {
+            self.cancel(&turn_id);
+        }
+        let session = self.session.clone().filter(|_| self.agent.session_capabilities.close.is_some());
+        let close = session.map(|session| {
+            let id = self.ask("session/close", &CloseSessionRequest::new(session), Asked::Close);
+            RawJsonRpcId::Number(id)
+        });
         let closed = async {
-            while self.writer.has_output() {
-                if self.writer.write().await.is_err() {
-                    return;
-                }
-            }
-            loop {
-                match reader.read().await {
-                    Said::Message(message) if message.response_id() == Some(&RawJsonRpcId::Number(id)) => return,
+            while self.writer.has_output() || close.is_some() {
+                let said = tokio::select! {
+                    biased;
+                    written = self.writer.write(), if self.writer.has_output() => match written {
+                        Ok(()) => continue,
+                        Err(_) => return,
+                    },
+                    said = reader.read() => said,
+                };
+                match said {
+                    Said::Message(message) if close.is_some() && message.response_id() == close.as_ref() => return,
                     Said::Message(_) | Said::Nothing => {}
                     Said::End | Said::Fault(_) => return,
                 }

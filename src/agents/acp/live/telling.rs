@@ -47,7 +47,8 @@ impl Live<'_> {
 
     /// Hands the message that waits to the agent, if it can take one.
     pub(super) fn prompt(&mut self) {
-        if self.stage != Stage::Ready || self.turn.is_some() || self.is_setting() {
+        let is_leaving = self.drain_by.is_some();
+        if self.stage != Stage::Ready || self.turn.is_some() || self.is_setting() || is_leaving {
             return;
         }
         let Some(prompt) = self.chat.waiting.front() else { return };
@@ -169,7 +170,8 @@ impl Live<'_> {
         if self.old_calls.len() > MAX_OLD_CALLS {
             self.old_calls.clear();
         }
-        self.old_calls.extend(turn.calls.ids().cloned());
+        self.old_calls.extend(turn.calls.ids().map(str::to_owned));
+        self.has_served = true;
         self.busy_since = self.is_setting().then(Instant::now);
         self.chat.ended(&turn.id(), ending);
         self.chat.remember(turn.exchange());
