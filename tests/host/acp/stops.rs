@@ -109,7 +109,7 @@ async fn a_message_that_is_too_long_is_a_fault_and_a_hundred_megabytes_of_stderr
     assert_eq!(said(&loud), "heard");
     let long = format!("/say {}", "x".repeat(70 << 10));
     let (_, told) = error(&turn(&mut client, &chat, "u", &long).await);
-    assert!(told.contains("longer than `max_message`"), "{told}");
+    assert!(told.contains("longer than `max_agent_message`"), "{told}");
 }
 
 #[tokio::test]
