@@ -46,17 +46,18 @@ pub fn run() {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lines() {
         let Ok(request) = serde_json::from_str::<Value>(&line.expect("a line")) else { continue };
-        let result = match request["method"].as_str() {
+        let result = match request.get("method").and_then(Value::as_str) {
             Some("initialize") => json!({ "protocolVersion": 1, "agentCapabilities": {} }),
             Some("session/new") => json!({ "sessionId": "s" }),
             Some("session/prompt") => {
-                let wanted = request["params"]["prompt"][0]["text"].as_str().and_then(|text| text.parse().ok());
+                let wanted =
+                    request.pointer("/params/prompt/0/text").and_then(Value::as_str).and_then(|text| text.parse().ok());
                 stream(&mut out, wanted.unwrap_or(0));
                 json!({ "stopReason": "end_turn" })
             }
             _ => continue,
         };
-        writeln!(out, "{}", json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).expect("written");
+        writeln!(out, "{}", json!({ "jsonrpc": "2.0", "id": request.get("id"), "result": result })).expect("written");
         out.flush().expect("flushed");
     }
 }
@@ -107,7 +108,8 @@ pub fn measure(scale: Scale, report: &mut Report) {
         data_directory: None,
         limits: AgentLimits::default(),
     };
-    let agents = configured(&read(&tables["agents"]).expect("agents"), &environment, &surroundings);
+    let agents =
+        configured(&read(tables.get("agents").expect("a table")).expect("agents"), &environment, &surroundings);
 
     let mut plain = bare(chunks);
     let (mut host, protocol) = settings();
