@@ -22,6 +22,13 @@ use crate::resources::Roots;
 use found::Found;
 use programs::{Program, Programs};
 
+/// The `errorType` of a turn that failed since nobody is logged in at the agent's program.
+const LOGIN: &str = "agent-login";
+/// Where the `_meta` of a usage says what the turn cost: `{amount, currency}`.
+const COST: &str = "scrollback.cost";
+/// The same of the whole conversation, where an agent tells no more.
+const COST_SO_FAR: &str = "scrollback.costSoFar";
+
 /// The agent that every host has, whatever its configuration says: the demo.
 pub fn built_in() -> Arc<dyn Agent> {
     Arc::new(demo::DemoAgent::default())

@@ -8,6 +8,7 @@ use agent_client_protocol::{Error, ErrorCode};
 use serde_json::Value;
 
 use crate::actors::agent::{Ending, LimitKind};
+use crate::agents::LOGIN;
 use crate::clock::{self, Millis};
 
 /// Unix times above it are in milliseconds: no agent means a day in the year 5138.
@@ -43,7 +44,7 @@ pub(super) fn of_stop(reason: StopReason) -> Ending {
 /// How a turn ended whose prompt was answered with an error.
 pub(super) fn of_error(error: &Error, login: &str, now: Millis) -> Ending {
     if error.code == ErrorCode::AUTH_REQUIRED {
-        return Ending::Failed { error_type: "auth-required".to_owned(), message: login.to_owned(), resumable: true };
+        return Ending::Failed { error_type: LOGIN.to_owned(), message: login.to_owned(), resumable: true };
     }
     let message = words(error);
     match limit(&message) {

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::calls::Calls;
 use super::content;
 use crate::actors::agent::{AgentEvent, Exchange, Prompt};
+use crate::agents::COST_SO_FAR;
 
-/// The keys of a usage's `_meta`: how full the context is, and what the session has cost.
+/// The key of a usage's `_meta` that says how full the context is.
 const CONTEXT: &str = "scrollback.context";
-const COST: &str = "scrollback.cost";
 /// The name of the call that shows the agent's plan.
 const PLAN: &str = "plan";
 /// How much of an answer is kept for a transcript, in bytes: its end.
@@ -180,7 +180,7 @@ impl Turn {
         let meta = self.usage.meta.get_or_insert_with(JsonObject::new);
         meta.insert(CONTEXT.to_owned(), json!({ "used": update.used, "size": update.size }));
         if let Some(cost) = &update.cost {
-            meta.insert(COST.to_owned(), json!({ "amount": cost.amount, "currency": cost.currency }));
+            meta.insert(COST_SO_FAR.to_owned(), json!({ "amount": cost.amount, "currency": cost.currency }));
         }
         vec![self.usage_event()]
     }

@@ -6,14 +6,11 @@ use serde_json::{Value, json};
 
 use super::wire::Outcome;
 use crate::actors::agent::{Ending, LimitKind};
+use crate::agents::{COST, LOGIN};
 use crate::clock::Millis;
 
 /// The `errorType` of a turn that the CLI or its model failed.
 const FAILED: &str = "agent-error";
-/// The one of a turn that failed since nobody is logged in.
-const LOGIN: &str = "agent-login";
-/// What a turn cost, in dollars, in the `_meta` of its usage.
-const COST: &str = "scrollback.costUsd";
 
 /// The ending of a turn. `error` is the kind of error that the CLI told in the run, `resets_at` when a plan's limit lifts.
 pub(super) fn of(outcome: &Outcome, error: Option<&str>, resets_at: Option<Millis>, name: &str) -> Ending {
@@ -57,7 +54,8 @@ pub(super) fn usage(outcome: &Outcome, model: Option<&str>, cost: Option<f64>) -
     let written = count("cache_creation_input_tokens").unwrap_or_default();
     let models = outcome.models.as_object();
     let model = model.or_else(|| models.and_then(|models| models.keys().next()).map(String::as_str));
-    let meta = cost.map(|cost| JsonObject::from_iter([(COST.to_owned(), json!(cost))]));
+    let meta =
+        cost.map(|cost| JsonObject::from_iter([(COST.to_owned(), json!({ "amount": cost, "currency": "USD" }))]));
     Some(UsageInfo {
         input_tokens: Some(input.saturating_add(written)),
         output_tokens: count("output_tokens"),

@@ -181,7 +181,7 @@ async fn usage_is_what_the_agent_counts_wherever_it_says_it() {
     let first = turn(&mut client, &chat, "t1", "/usage 15 1000\n/qwen-usage").await;
     assert_eq!(first["usage"]["inputTokens"], json!(10));
     assert_eq!(first["usage"]["_meta"]["scrollback.context"], json!({ "used": 15, "size": 1000 }));
-    assert_eq!(first["usage"]["_meta"]["scrollback.cost"], json!({ "amount": 0.5, "currency": "USD" }));
+    assert_eq!(first["usage"]["_meta"]["scrollback.costSoFar"], json!({ "amount": 0.5, "currency": "USD" }));
     let result = json!({ "stopReason": "end_turn",
         "usage": { "inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "cachedReadTokens": 1 } });
     let second = turn(&mut client, &chat, "t2", &format!("/result {result}")).await;
@@ -273,7 +273,7 @@ async fn errors_of_a_prompt_are_limits_logins_or_failures_by_what_they_say() {
     let limit = &parts(&usage, "error")[0]["error"]["_meta"]["scrollback.limit"];
     assert_eq!(limit, &json!({ "kind": "usage", "resetsAt": "2100-01-01T00:00:00.000Z" }));
     let (kind, words) = error(&turn(&mut client, &chat, "c", "/error -32000 Authentication required").await);
-    assert_eq!(kind, "auth-required");
+    assert_eq!(kind, "agent-login");
     assert!(words.contains("It takes: Log in with a plan (Opens a browser); Use FAKE_KEY."), "{words}");
     let failed =
         error(&turn(&mut client, &chat, "d", r#"/error -32603 Internal error | {"details":"no model"}"#).await);

@@ -34,7 +34,7 @@ async fn what_a_turn_used_is_told_and_what_it_cost() {
     let mut scene = world.scene(Setup::default()).await;
     let usage = scene.turn("t", "hello").await["usage"].clone();
     assert_eq!((&usage["inputTokens"], &usage["outputTokens"]), (&json!(10), &json!(5)));
-    assert_eq!((&usage["cacheReadTokens"], &usage["_meta"]["scrollback.costUsd"]), (&json!(3), &json!(0.25)));
+    assert_eq!((&usage["cacheReadTokens"], &usage["_meta"]["scrollback.cost"]["amount"]), (&json!(3), &json!(0.25)));
     assert_eq!(usage["model"], "fake-model");
 }
 
@@ -194,17 +194,21 @@ async fn limits_end_a_turn_as_such_and_say_when_they_lift() {
 async fn images_and_files_reach_the_program() {
     let world = World::new();
     let mut scene = world.scene(Setup::default()).await;
+    // A file of the host is named by its path; one that is not there would be asked of the client.
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().canonicalize().unwrap();
+    std::fs::write(folder.join("a b.txt"), "a").unwrap();
     let mut sent = message("!heard");
     sent["attachments"] = json!([
         { "type": "embeddedResource", "label": "p.png", "contentType": "image/png", "data": "aGk=" },
-        { "type": "resource", "label": "a.txt", "uri": "file:///w/a%20b.txt" }]);
+        { "type": "resource", "label": "a.txt", "uri": format!("file://{}/a%20b.txt", folder.display()) }]);
     let action = json!({ "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-30T12:00:00.000Z",
         "message": sent });
     scene.client.dispatch(&scene.chat, action).await;
     scene.client.until_ended("t1").await;
     let said = said(&scene.last().await);
     assert!(said.contains("image image/png aGk="), "{said}");
-    assert!(said.contains("Attached: a.txt (/w/a b.txt)"), "{said}");
+    assert!(said.contains(&format!("Attached: a.txt ({}/a b.txt)", folder.display())), "{said}");
 }
 
 #[tokio::test]
