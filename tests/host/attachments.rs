@@ -330,7 +330,7 @@ async fn the_file_is_on_disk_before_the_message_and_goes_again_with_one_that_is_
     client.drain().await;
     eventually("nothing is on its way", || host.host.writer().queued() == 0).await;
     gate.hold();
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     let sent = with("x", json!([embedded("x", "text/plain", b"lost")]));
     let seq = client.dispatch(&chat, starts("t", &sent)).await;
     tokio::task::spawn_blocking({

@@ -72,7 +72,7 @@ async fn a_stop_of_what_does_not_run_is_refused() {
     let listed = works(&mut client, &chat).await;
     stop(&mut client, &chat, &listed[0]["id"]).await.unwrap();
     client.until_type("chat/backgroundWorkRemoved").await;
-    let before = (host.host.store().tail(), client.subscribe(&chat).await["state"].clone());
+    let before = (host.quiet_tail().await, client.subscribe(&chat).await["state"].clone());
     let method = "x-scrollback/stopBackgroundWork";
     for (params, code, word) in [
         (json!({ "channel": chat, "id": "nobody" }), -32008, "request-not-found"),
@@ -96,7 +96,7 @@ async fn after_a_restart_nothing_is_listed_that_does_not_run() {
     let (mut client, chat) = host.open(&[S]).await;
     client.run(&chat, "t", LONG).await;
     client.run(&chat, "t2", "hello").await;
-    let seen = host.host.store().tail();
+    let seen = host.quiet_tail().await;
     host.stop();
     let host = TestHost::start(store, Options::default());
     let mut client = Client::connect(host.address).await;

@@ -147,7 +147,7 @@ async fn actions_that_arrive_before_the_chat_is_restored_wait_for_it_and_apply_o
     client.say(&chat, "t", "/words 200").await;
     client.until_ended("t").await;
     client.drain().await;
-    let seen = host.host.store().tail();
+    let seen = host.quiet_tail().await;
     client.hang_up().await;
     host.stop();
     let host = TestHost::on_disk(directory.path());
@@ -326,7 +326,7 @@ async fn coming_back_resumes_from_a_number_and_what_cannot_be_resumed_is_said() 
     client.subscribe(&chat).await;
     let seen = client.drain().await.len();
     assert!(seen < 100);
-    let from = host.host.store().tail();
+    let from = host.quiet_tail().await;
     client.say(&chat, "t1", "short").await;
     client.until_ended("t1").await;
     let mut back = Client::connect(host.address).await;

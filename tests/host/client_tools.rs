@@ -83,7 +83,7 @@ async fn a_call_is_its_clients_who_streams_and_completes_it_and_nobody_elses() {
     // It waits for a client and for no person.
     let listed = watcher.listed().await[0].clone();
     assert_eq!((&listed["_meta"]["scrollback.waiting"], &listed["status"]), (&json!(0), &json!(8)));
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     for client in [&mut other, &mut watcher] {
         assert_eq!(client.rejected(&chat, completed(&entry, "mine")).await, "not-permitted");
         assert_eq!(client.rejected(&chat, content(&entry, "mine")).await, "not-permitted");
@@ -195,7 +195,7 @@ async fn a_client_that_comes_back_without_the_session_has_left_it() {
     owner.hang_up().await;
     drop(owner);
     let mut owner = Client::connect(host.address).await;
-    let last = host.host.store().tail();
+    let last = host.quiet_tail().await;
     owner.reconnect("owner", last, &[ROOT, &chat]).await;
     fails_when(&host, &mut watcher, &chat, LEFT).await;
     // It may come in again.
@@ -213,7 +213,7 @@ async fn after_a_restart_a_client_that_comes_back_without_the_session_is_active_
     let host = TestHost::start(Arc::clone(&store) as _, clocked(&clock));
     open(&host).await;
     let (_a, _b) = (join(&host, "away", &["lint"]).await, join(&host, "back", &["tests"]).await);
-    let last = host.host.store().tail();
+    let last = host.quiet_tail().await;
     host.stop();
     let host = TestHost::start(Arc::clone(&store) as _, clocked(&clock));
     let (mut away, mut back) = (Client::connect(host.address).await, Client::connect(host.address).await);
@@ -245,7 +245,7 @@ async fn a_call_that_takes_too_long_fails_and_its_client_comes_too_late() {
     let entry = call(&mut watcher, &chat, "t2").await;
     owner.accepted(&chat, completed(&entry, "all passed")).await;
     watcher.until_ended("t2").await;
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     clock.advance(3_600_000);
     watcher.subscribe(&chat).await;
     assert_eq!(host.host.store().tail(), tail);
@@ -296,14 +296,14 @@ async fn a_result_that_a_person_is_to_look_at_reaches_the_agent_when_they_did() 
 async fn tools_have_one_name_each_and_a_client_speaks_for_itself() {
     let host = TestHost::in_memory();
     let (mut watcher, _) = open(&host).await;
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     for (tools, word) in [(vec!["a", "b", "a"], "malformed"), (vec![""], "malformed")] {
         assert_eq!(watcher.rejected(S, offers("w", &tools)).await, word, "{tools:?}");
     }
     assert_eq!(watcher.rejected(S, offers("somebody", &[])).await, "not-permitted");
     assert_eq!(host.host.store().tail(), before);
     watcher.accepted(S, offers("w", &["a", "b"])).await;
-    let same = host.host.store().tail();
+    let same = host.quiet_tail().await;
     assert_eq!(watcher.accepted(S, offers("w", &["a", "b"])).await["serverSeq"], json!(same));
 }
 

@@ -125,7 +125,7 @@ async fn a_directory_that_a_session_may_not_have_is_refused_and_nothing_moves() 
     let host = TestHost::with(places.options());
     let (mut client, chat) = places.open(&host, "ab").await;
     let a = places.uri("a");
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     for (channel, action) in [
         (S, set("session", "file:///")),
         (S, set("session", &places.uri("gone"))),

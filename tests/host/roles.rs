@@ -85,7 +85,7 @@ async fn the_role_and_what_is_movable_outlive_a_restart_and_need_nobody_awake() 
 async fn a_role_that_is_held_already_moves_nothing() {
     let host = TestHost::in_memory();
     let (mut client, first) = open(&host).await;
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     assert_eq!(client.accepted(S, default(&first)).await["serverSeq"], json!(before));
     for nobody in ["ahp-chat:/none", "ahp-chat:/s", ""] {
         assert_eq!(client.rejected(S, default(nobody)).await, "malformed", "{nobody}");

@@ -111,7 +111,7 @@ async fn what_may_not_be_published_is_an_error_of_the_tool_that_says_what_to_cha
     let (host, agent, mut client) = host().await;
     let chat = client.create_session(SESSION).await;
     let mcp = connected(&given(&agent, &mut client, &chat, "t").await).await;
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     let cases = [
         (json!({ "title": "x".repeat(201), "html": "x" }), "visual-invalid: title: has 201 UTF-16 units"),
         (json!({ "title": "x", "html": "x", "maxHeight": 79 }), "visual-invalid: maxHeight: is 79: use 80 to 2000"),

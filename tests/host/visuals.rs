@@ -191,7 +191,7 @@ async fn a_visual_is_a_canvas_of_its_chat_until_it_is_removed() {
         json!({ "instanceId": visuals[1]["id"], "extensionId": "scrollback", "extensionName": "Scrollback",
             "canvasId": "visual", "title": "two", "url": url(&visuals[1]) })
     );
-    let shown = host.host.store().tail();
+    let shown = host.quiet_tail().await;
     assert!(snapshot["fromSeq"].as_u64().unwrap() < shown);
     client.taken();
 
@@ -208,7 +208,7 @@ async fn a_visual_is_a_canvas_of_its_chat_until_it_is_removed() {
     assert_eq!(refused(never).0, -32008);
 
     // Removing it once more is fine, as is an id that never was; neither writes anything.
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     for id in [visuals[1]["id"].clone(), json!("never")] {
         let again = client.ask(REMOVE, json!({ "channel": chat, "id": id })).await.unwrap();
         assert_eq!(again, left);
@@ -283,7 +283,7 @@ async fn a_visual_belongs_to_the_running_turn_unless_another_is_named() {
     for turn in ["t1", "t2", "t3"] {
         assert_eq!(client.ask(PUBLISH, named(turn)).await.unwrap()["turnId"], turn);
     }
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     let (code, word, message) = refused(client.ask(PUBLISH, named("t4")).await);
     assert_eq!((code, word.as_str()), (-32008, "not-found"));
     assert!(message.contains("turnId") && message.contains("t4"), "{message}");
@@ -315,7 +315,7 @@ async fn what_may_not_be_published_says_what_to_change_and_changes_nothing() {
     for fine in fine {
         client.ask(PUBLISH, fine).await.unwrap();
     }
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     client.taken();
     let invalid = [
         (with("title", json!("x".repeat(201))), "title"),
@@ -367,7 +367,7 @@ async fn a_page_of_16_mib_is_stored_and_one_byte_more_is_not() {
     let big = client.ask(PUBLISH, of(MAX_PAGE)).await.unwrap();
     assert_eq!(big["size"], json!(MAX_PAGE));
     assert_eq!(get(url(&big), &[]).await.body.len(), MAX_PAGE);
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     let (code, word, message) = refused(client.ask(PUBLISH, of(MAX_PAGE + 1)).await);
     assert_eq!((code, word.as_str()), (-32000, "visual-too-large"));
     assert!(message.contains(&(MAX_PAGE - around).to_string()), "{message}");
@@ -461,7 +461,7 @@ async fn the_demo_publishes_and_says_the_id_or_the_refusal() {
     let said = streamed(&client.until_ended("t2").await);
     assert!(said.starts_with("visual-invalid: title: has 201 UTF-16 units"), "{said}");
     assert_eq!(list(&mut client, &chat).await.len(), 1);
-    let last = host.host.store().tail();
+    let last = host.quiet_tail().await;
     let record = |seq| {
         let mut found = None;
         let mut visit = |record: scrollback::events::Record| {
@@ -488,7 +488,7 @@ async fn visuals_go_with_their_chat() {
     let visual = publish(&mut client, "ahp-chat:/c2", "x").await;
     let stays = publish(&mut client, &first, "stays").await;
     client.subscribe(&canvas(&visual)).await;
-    let seq = host.host.store().tail();
+    let seq = host.quiet_tail().await;
     client.ask("disposeChat", json!({ "channel": "ahp-chat:/c2" })).await.unwrap();
     assert_eq!(get(url(&visual), &[]).await.status, 404);
     let gone = client.ask("subscribe", json!({ "channel": canvas(&visual) })).await;
@@ -540,7 +540,7 @@ async fn a_replay_brings_what_happened_to_canvases_and_a_restart_brings_their_ne
     // In the same run it is a replay again.
     publish(&mut client, &chat, "four").await;
     let mut raw = Client::connect(host.address).await;
-    let newest = host.host.store().tail();
+    let newest = host.quiet_tail().await;
     assert_eq!(raw.reconnect("raw", newest, &[&chat, &canvas(&one)]).await["type"], "replay");
 }
 
@@ -617,7 +617,7 @@ async fn no_client_changes_a_canvas() {
     let mut client = host.client("c").await;
     let chat = client.create_session(SESSION).await;
     let visual = publish(&mut client, &chat, "x").await;
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     let state = client.subscribe(&canvas(&visual)).await["state"].clone();
     let cases = [
         (canvas(&visual), json!({ "type": "canvas/stateChanged", "canvas": state }), "not-dispatchable"),
@@ -654,7 +654,7 @@ async fn a_clear_takes_the_visuals_along() {
     let all = list(&mut client, &chat).await;
     let canvases = [canvas(&all[0]), canvas(&all[1])];
     let mut mirrored = Mirrored::connect(host.address, "m", &[&chat, &canvases[0]]).await;
-    let before = host.host.store().tail();
+    let before = host.quiet_tail().await;
     client.taken();
     client.ask("x-scrollback/clear", json!({ "channel": chat })).await.unwrap();
     let seen = heard(&client.taken());
@@ -731,7 +731,7 @@ async fn a_side_chat_and_a_fork_that_is_refused_get_nothing() {
     client.subscribe(&chat).await;
     client.run(&chat, "t", "/visual one <p>one").await;
     let made = |kind: &str, turn: &str| json!({ "channel": SESSION, "chat": "ahp-chat:/n", "source": { "kind": kind, "chat": chat, "turnId": turn } });
-    let tail = host.host.store().tail();
+    let tail = host.quiet_tail().await;
     refused(client.ask("createChat", made("fork", "never")).await);
     assert_eq!(host.host.store().tail(), tail);
     client.ask("createChat", made("sideChat", "t")).await.unwrap();

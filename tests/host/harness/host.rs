@@ -15,7 +15,9 @@ use scrollback::agents;
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
-use scrollback::events::{Kind, Record, ServerSeq, Store};
+use scrollback::events::{ChannelId, Kind, Record, ServerSeq, Store};
+use scrollback::projections::root::RootFold;
+use scrollback::projections::{catalogue, replay};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
 use scrollback::tools::{self, Tools};
 use scrollback::visuals::{self, Visuals};
@@ -113,6 +115,18 @@ impl TestHost {
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
         Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
+    }
+
+    /// The newest number, once the root has said how many sessions there are: that follows a new session in a batch of its own.
+    pub async fn quiet_tail(&self) -> ServerSeq {
+        let store = self.host.store();
+        super::eventually("the root counts the sessions", || {
+            let root = replay::fold::<RootFold>(store.as_ref(), ChannelId::ROOT, ServerSeq::MAX, true).unwrap();
+            let counted = root.and_then(|at| at.fold.state.active_sessions).unwrap_or(0);
+            counted == i64::try_from(catalogue::count(store.as_ref()).unwrap()).unwrap()
+        })
+        .await;
+        store.tail()
     }
 
     /// A client that has shaken hands as `id`, subscribed to the root.
