@@ -117,6 +117,9 @@ async fn a_snapshot_is_the_fold_of_what_was_sent() {
     seen.extend(client.until_ended("t1").await);
     client.say(&chat, "t2", "/fail no").await;
     seen.extend(client.until_ended("t2").await);
+    // Nothing happens by itself from here on: the turn waits for an answer, and the message for the turn.
+    client.say(&chat, "t3", "/ask-tool rm y").await;
+    seen.extend(client.until(|e| e["action"]["type"] == json!("session/inputNeededSet")).await);
     client.queue(&chat, "m", "waits").await;
     client.dispatch(&chat, json!({ "type": "chat/draftChanged", "draft": message("d") })).await;
     seen.extend(client.until(|e| e["action"]["draft"]["text"] == json!("d")).await);
