@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::actors::session::configuration;
 use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema, SessionModelInfo};
@@ -111,22 +112,6 @@ pub(super) fn listed(provider: &str, own: &str, models: &[Model]) -> Vec<Session
 }
 
 fn property(title: &str, description: &str, default: &str) -> SessionConfigPropertySchema {
-    SessionConfigPropertySchema {
-        r#type: "string".to_owned(),
-        title: title.to_owned(),
-        description: Some(description.to_owned()),
-        default: Some(json!(default)),
-        r#enum: None,
-        enum_labels: None,
-        enum_descriptions: None,
-        read_only: None,
-        items: None,
-        min_items: None,
-        max_items: None,
-        properties: None,
-        required: None,
-        additional_properties: None,
-        enum_dynamic: None,
-        session_mutable: Some(true),
-    }
+    let property = configuration::property("string", title, description, json!(default));
+    SessionConfigPropertySchema { session_mutable: Some(true), ..property }
 }

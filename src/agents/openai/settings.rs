@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::actors::session::configuration;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema};
 use serde_json::{Value, json};
@@ -66,24 +67,8 @@ pub(super) fn configuration(models: &[String], model: &str) -> (SessionConfigSch
 }
 
 fn property(kind: &str, title: &str, description: &str, default: Option<Value>) -> SessionConfigPropertySchema {
-    SessionConfigPropertySchema {
-        r#type: kind.to_owned(),
-        title: title.to_owned(),
-        description: Some(description.to_owned()),
-        default,
-        r#enum: None,
-        enum_labels: None,
-        enum_descriptions: None,
-        read_only: None,
-        items: None,
-        min_items: None,
-        max_items: None,
-        properties: None,
-        required: None,
-        additional_properties: None,
-        enum_dynamic: None,
-        session_mutable: Some(true),
-    }
+    let property = configuration::property(kind, title, description, Value::Null);
+    SessionConfigPropertySchema { default, session_mutable: Some(true), ..property }
 }
 
 #[cfg(test)]
