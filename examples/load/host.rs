@@ -100,14 +100,8 @@ impl Drop for Running {
 }
 
 fn gate(bind: SocketAddr) -> Gate {
-    Gate {
-        token: None,
-        host_secret: None,
         host_name: "load".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
+    ..Gate::at(bind)
     }
 }
 

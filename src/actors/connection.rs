@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::asked::{Answered, Asked, NoAnswer};
 use super::envelope::{self, Envelope};
+use super::identity::Identity;
 use super::router::RouterMessage;
 use crate::events::{Channel, ServerSeq};
 
@@ -97,9 +98,14 @@ pub struct Closing {
 /// The close code for a client that does not read what it is sent.
 pub const CLOSE_SLOW: u16 = 1013;
 
+/// The close code for a client that may no longer be here, or no longer read what it is subscribed to.
+pub const CLOSE_NOT_PERMITTED: u16 = 1008;
+
 /// The connection's state on its worker's thread.
 pub struct Connection {
     pub id: ConnectionId,
+    /// Who is behind it, since it was let in.
+    pub who: Arc<Identity>,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
@@ -134,9 +140,10 @@ struct Outgoing {
 
 impl Connection {
     /// A connection with nothing in it; `unsent_limit` is in bytes.
-    pub fn new(id: ConnectionId, unsent_limit: usize) -> Rc<Self> {
+    pub fn new(id: ConnectionId, who: Arc<Identity>, unsent_limit: usize) -> Rc<Self> {
         Rc::new(Self {
             id,
+            who,
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),
@@ -445,6 +452,8 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+    /// Who that is; what they may do is read at every command.
+    pub who: Arc<Identity>,
     /// Whether its version of the protocol has canvases.
     pub knows_canvases: bool,
     /// With `reconnect`: the newest number that it said it had seen.
@@ -459,6 +468,7 @@ impl Caller {
             connection: ConnectionRef { id: 0, router },
             client_id: Arc::from(""),
             principal: principal.into(),
+            who: Arc::new(Identity::bare(principal)),
             resumed_from: None,
             knows_canvases: true,
         }

@@ -161,9 +161,11 @@ async fn serve_host(
         host_secret: Some(file.secret.clone()),
         host_name: config.host_name.clone(),
         allowed_origins: config.allowed_origins.clone(),
-        bind,
         inner: None,
         public_origin: settings::public_origin(config),
+        people: Arc::clone(host.people_in_force()),
+        clock: host.clock().clone(),
+        ..Gate::at(bind)
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
     let visuals = Visuals { host: Arc::clone(host), gate: gate.clone() };

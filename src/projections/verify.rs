@@ -16,6 +16,7 @@ use super::chat::ChatFold;
 use super::erasure::Erasure;
 use super::fact::Fact;
 use super::replay::{self, At, Fold};
+use super::people::People;
 use super::root::RootFold;
 use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
@@ -110,6 +111,7 @@ fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault>
             checkpoints_of::<ChatFold>(store, channel, uri)
         }
         ChannelKind::Canvas => canvas(store, channel, uri).map(|()| 0),
+        ChannelKind::People => refold::<People>(store, channel, |_, _| Ok(())).map(|_| 0),
     }
 }
 

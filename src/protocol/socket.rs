@@ -28,6 +28,7 @@ use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
 use super::peer::Peer;
 use super::seats::Seat;
+use crate::actors::connection::CLOSE_NOT_PERMITTED;
 use super::{ProtocolSettings, Transport, Worker};
 
 /// The TCP connection below a request, so that it can be cut.
@@ -49,9 +50,9 @@ pub fn on_connect(transport: &Transport, extensions: &mut Extensions) {
 }
 
 /// Upgrades an admitted request.
-pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+pub async fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
     let app = &worker.app;
-    let identity = match app.gate.admit(req) {
+    let identity = match app.gate.admit(req).await {
         Ok(identity) => identity,
         Err(refused) => return refused.response(),
     };
@@ -63,7 +64,7 @@ pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> Htt
         Ok(seat) => seat,
         Err(full) => return full.response(),
     };
-    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity.principal);
+    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity);
     let wire = Wire::new(Rc::clone(&peer.connection));
     let body = outbox::body(Rc::clone(&wire), app.settings.max_frame_sent);
     let socket = Socket::new(peer, wire, req.conn_data::<Tcp>().cloned(), seat);
@@ -86,6 +87,8 @@ struct Socket {
     pinged: Option<Instant>,
     /// When closing began.
     closing: Option<Instant>,
+    /// When the peer's token ends.
+    over: Option<Instant>,
     /// Whether nothing of what still comes can be understood.
     deaf: bool,
     _seat: Seat,
@@ -94,6 +97,9 @@ struct Socket {
 impl Socket {
     fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
         let now = Instant::now();
+        let wall = peer.app.host.clock().now();
+        let left = peer.who.expires_at.map(|at| u64::try_from(at.saturating_sub(wall)).unwrap_or(0));
+        let over = left.and_then(|left| now.checked_add(Duration::from_millis(left)));
         Self {
             peer,
             wire,
@@ -103,6 +109,7 @@ impl Socket {
             heard: now,
             pinged: None,
             closing: None,
+            over,
             deaf: false,
             _seat: seat,
         }
@@ -139,6 +146,7 @@ impl Socket {
             Some(pinged) => pinged + settings.pong_timeout,
             None => self.heard + settings.ping_after,
         };
+        let silence = self.over.map_or(silence, |over| silence.min(over));
         if self.peer.is_fresh() { silence.min(self.opened + settings.handshake_timeout) } else { silence }
     }
 
@@ -152,7 +160,9 @@ impl Socket {
             self.cut();
             return true;
         }
-        if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
+        if self.over.is_some_and(|over| over <= now) {
+            self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+        } else if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
             count_limit("handshake_time");
             self.close(1008, "no handshake");
         } else if self.pinged.is_some() {

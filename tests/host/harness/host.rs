@@ -89,12 +89,10 @@ impl TestHost {
                 host.recover().await.unwrap();
                 let gate = Gate {
                     token: options.token,
-                    host_secret: None,
                     host_name: "test".into(),
-                    allowed_origins: Vec::new(),
-                    bind: address,
-                    inner: None,
-                    public_origin: None,
+                    people: Arc::clone(host.people_in_force()),
+                    clock: host.clock().clone(),
+                    ..Gate::at(address)
                 };
                 let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
                 let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
