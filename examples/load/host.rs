@@ -100,9 +100,7 @@ impl Drop for Running {
 }
 
 fn gate(bind: SocketAddr) -> Gate {
-        host_name: "load".into(),
-    ..Gate::at(bind)
-    }
+    Gate { host_name: "load".into(), ..Gate::at(bind) }
 }
 
 /// What the binary counts is counted here too.

@@ -45,7 +45,8 @@ fn permitted(
         Needs::Somewhere(operation) => (operation, host.may_somewhere(who, operation)),
         Needs::New(operation) => (operation, host.may(who, operation, channel)),
         Needs::Operation(operation) => {
-            let may = channel.map_or_else(|| host.may(who, operation, None), |at| may(host, who, operation, at).is_ok());
+            let may =
+                channel.map_or_else(|| host.may(who, operation, None), |at| may(host, who, operation, at).is_ok());
             (operation, may)
         }
     };

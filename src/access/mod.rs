@@ -110,7 +110,7 @@ impl Gate {
                 None => {}
             }
         }
-        if self.is_open() {
+        if self.is_open() && !self.is_public(req) {
             return Ok(Identity::root(&self.host_name));
         }
         Err(if sent.iter().all(String::is_empty) { Refused::NoToken } else { Refused::BadToken })

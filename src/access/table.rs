@@ -41,7 +41,6 @@ pub const COMMANDS: &[(&str, Needs)] = &[
     ("ping", Nothing),
     ("initialize", Nothing),
     ("reconnect", Nothing),
-    ("authenticate", Nothing),
     ("subscribe", Reading),
     ("unsubscribe", Nothing),
     ("dispatchAction", Action),

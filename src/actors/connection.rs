@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         for channel in ["a", "w"] {
             connection.subscribe(subscription(channel, channel, 0));
         }
@@ -518,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_changed_before_the_newest_snapshot_is_named() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.hold();
         connection.subscribe(subscription("a", "a", 50));
         deliver(&connection, "a", 70);
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn what_a_replay_brought_is_not_sent_again_however_late_it_arrives() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.hold();
         connection.subscribe(subscription("a", "a", 10));
         connection.subscribe(subscription("b", "b", 25));
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn held_envelopes_are_bounded_like_unsent_ones() {
-        let connection = Connection::new(1, 500);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 500);
         connection.hold();
         connection.subscribe(subscription("a", "a", 0));
         (1..20).for_each(|seq| deliver(&connection, "a", seq));
@@ -557,7 +557,7 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_to_stand_for_another_channel_leaves_the_first() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.subscribe(subscription("a", "name", 0));
         assert_eq!(connection.subscribe(subscription("b", "name", 0)), Some("a".into()));
         deliver(&connection, "a", 1);
@@ -568,7 +568,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_heard_under_each_of_its_names() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.subscribe(subscription("a", "a", 0));
         connection.subscribe(subscription("a", "b", 1));
         deliver(&connection, "a", 1);

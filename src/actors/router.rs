@@ -63,7 +63,12 @@ pub struct Hub {
 impl Hub {
     /// A hub without workers. `first` is where connection numbers begin: a random one, so that they tell starts apart.
     pub fn new(first: ConnectionId, page_for: PageFor) -> Arc<Self> {
-        Arc::new(Self { routers: Mutex::default(), next_connection: AtomicU64::new(first), page_for, shared: OnceLock::new() })
+        Arc::new(Self {
+            routers: Mutex::default(),
+            next_connection: AtomicU64::new(first),
+            page_for,
+            shared: OnceLock::new(),
+        })
     }
 
     /// Hands the events of one commit to every router.
@@ -330,7 +335,8 @@ impl Router {
     fn look_again(&self, principal: Option<&str>) {
         let watchers = self.watchers.borrow();
         let connections = self.connections.borrow();
-        let concerned = connections.values().filter(|c| principal.is_none_or(|principal| *c.who.principal == *principal));
+        let concerned =
+            connections.values().filter(|c| principal.is_none_or(|principal| *c.who.principal == *principal));
         for connection in concerned {
             let reads = |channel: &Channel| self.hub.may_read(&connection.who, channel);
             let watches = watchers.get(&connection.id);
@@ -354,9 +360,7 @@ impl Router {
         }
         let subscribers = self.subscribers.borrow();
         let connections = self.connections.borrow();
-        let watching = |id: &ConnectionId| {
-            matches!(self.watchers.borrow().get(id), Some(Watching { watch: Watch::Channels(all), .. }) if all.contains(channel))
-        };
+        let watching = |id: &ConnectionId| matches!(self.watchers.borrow().get(id), Some(Watching { watch: Watch::Channels(all), .. }) if all.contains(channel));
         for (id, connection) in connections.iter() {
             let hears = subscribers.get(channel).is_some_and(|ids| ids.contains(id)) || watching(id);
             if hears && !self.hub.may_read(&connection.who, channel) {

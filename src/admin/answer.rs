@@ -75,6 +75,7 @@ impl From<Refusal> for ApiFault {
             RefusalKind::NotFound | RefusalKind::UnknownSession => StatusCode::NOT_FOUND,
             RefusalKind::InvalidParams | RefusalKind::InvalidRequest => StatusCode::BAD_REQUEST,
             RefusalKind::NotPermitted => StatusCode::FORBIDDEN,
+            RefusalKind::AlreadyExists | RefusalKind::Conflict => StatusCode::CONFLICT,
             RefusalKind::UnknownMethod => StatusCode::NOT_IMPLEMENTED,
             RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

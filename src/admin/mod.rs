@@ -15,7 +15,7 @@ mod live;
 mod log;
 mod query;
 mod state;
-mod users;
+pub mod users;
 
 use std::cell::OnceCell;
 use std::rc::Rc;

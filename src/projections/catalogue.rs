@@ -97,7 +97,9 @@ pub fn page(
         let (keys, next) = recent(rows, from.as_deref(), wanted.saturating_add(1))?;
         for key in keys {
             let Some(session) = number_of_key(&key) else { continue };
-            let Some(row) = entry(rows, ChannelId(session))?.filter(|row| sees(&row.summary.resource)) else { continue };
+            let Some(row) = entry(rows, ChannelId(session))?.filter(|row| sees(&row.summary.resource)) else {
+                continue;
+            };
             if summaries.len() >= wanted {
                 return Ok(Some((summaries, Some(URL_SAFE_NO_PAD.encode(key)))));
             }

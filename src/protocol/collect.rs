@@ -213,10 +213,7 @@ mod tests {
         fn new(seed: u64) -> Self {
             let store = Arc::new(MemoryStore::new().unwrap());
             let host = Host::start(HostSettings::default(), store, Vec::new(), Clock::fixed(0)).unwrap();
-            let gate = Gate {
-                host_name: "test".into(),
-                ..Gate::at("127.0.0.1:1".parse().unwrap())
-            };
+            let gate = Gate { host_name: "test".into(), ..Gate::at("127.0.0.1:1".parse().unwrap()) };
             let hub = Hub::new(1, Arc::new(|_, _| None));
             let app = Arc::new(App::new(host, gate, ProtocolSettings::default()));
             let peer = Peer::new(app, Router::start(&hub), Identity::root("test"));

@@ -28,8 +28,8 @@ use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
 use super::peer::Peer;
 use super::seats::Seat;
-use crate::actors::connection::CLOSE_NOT_PERMITTED;
 use super::{ProtocolSettings, Transport, Worker};
+use crate::actors::connection::CLOSE_NOT_PERMITTED;
 
 /// The TCP connection below a request, so that it can be cut.
 #[derive(Clone)]

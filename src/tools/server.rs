@@ -56,9 +56,7 @@ impl HostToolServer {
             Err(problem) => return failed(problem),
         };
         let (host, user) = (Arc::clone(&self.host), self.user.clone());
-        let read = move || {
-            host.transcript(&user, &asked.chat, asked.up_to_turn.as_deref(), asked.before.as_deref())
-        };
+        let read = move || host.transcript(&user, &asked.chat, asked.up_to_turn.as_deref(), asked.before.as_deref());
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok(page)) => {
                 let mut text = page.text;

@@ -38,6 +38,7 @@ mod mirrors;
 mod moves;
 mod official;
 mod openai;
+mod people;
 mod processes;
 mod programs;
 mod properties;

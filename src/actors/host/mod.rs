@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use actix::Actor;
 use actix::prelude::SendError;
-use bytes::Bytes;
 use ahp_types::actions::StateAction;
+use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};

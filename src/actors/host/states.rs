@@ -54,7 +54,8 @@ impl Host {
     /// to come.
     pub fn state_at(&self, who: &Identity, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
-        let (kind, id) = self.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
+        let (kind, id) =
+            self.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
         there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
         let mut snapshot = state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)?;
         if kind == ChannelKind::Canvas {

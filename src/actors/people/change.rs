@@ -30,12 +30,31 @@ const MAX_TOKENS: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeopleChange {
     /// A new person, with a token that ends after `expires`.
-    Add { name: String, roles: Vec<Role>, grants: Vec<Grant>, expires: Option<Duration> },
-    Grant { name: String, roles: Vec<Role>, grants: Vec<Grant> },
-    Revoke { name: String, roles: Vec<Role>, grants: Vec<Grant> },
+    Add {
+        name: String,
+        roles: Vec<Role>,
+        grants: Vec<Grant>,
+        expires: Option<Duration>,
+    },
+    Grant {
+        name: String,
+        roles: Vec<Role>,
+        grants: Vec<Grant>,
+    },
+    Revoke {
+        name: String,
+        roles: Vec<Role>,
+        grants: Vec<Grant>,
+    },
     /// One more token, or one instead of all others.
-    Token { name: String, replace: bool, expires: Option<Duration> },
-    Remove { name: String },
+    Token {
+        name: String,
+        replace: bool,
+        expires: Option<Duration>,
+    },
+    Remove {
+        name: String,
+    },
 }
 
 /// A person as those who run the host are told of it.
@@ -208,7 +227,8 @@ fn holds(shared: &Shared, who: &Identity, roles: &[Role], grants: &[Grant]) -> R
 
 /// Refuses who takes on somebody that may do more than they.
 fn outranks(shared: &Shared, who: &Identity, person: &Person) -> Result<(), Refusal> {
-    let (roles, grants): (Vec<_>, Vec<_>) = (person.roles.iter().copied().collect(), person.grants.iter().cloned().collect());
+    let (roles, grants): (Vec<_>, Vec<_>) =
+        (person.roles.iter().copied().collect(), person.grants.iter().cloned().collect());
     holds(shared, who, &roles, &grants).map_err(|refusal| Refusal {
         message: refusal.message.replace("nobody gives what", "nobody changes who may do what"),
         ..refusal

@@ -64,9 +64,8 @@ impl Shared {
         if who.is_root() {
             return true;
         }
-        let covers = |grant: &Grant| {
-            grant.covers(operation) && grant.session().is_none_or(|granted| Some(granted) == session)
-        };
+        let covers =
+            |grant: &Grant| grant.covers(operation) && grant.session().is_none_or(|granted| Some(granted) == session);
         !who.is_over(self.clock.now()) && self.people.any(who, covers)
     }
 

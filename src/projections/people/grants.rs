@@ -22,15 +22,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    const ALL: &[Subject] = &[
-        Subject::Chat,
-        Subject::Session,
-        Subject::Log,
-        Subject::Config,
-        Subject::File,
-        Subject::User,
-        Subject::Host,
-    ];
+    const ALL: &[Subject] =
+        &[Subject::Chat, Subject::Session, Subject::Log, Subject::Config, Subject::File, Subject::User, Subject::Host];
 
     fn word(self) -> &'static str {
         match self {
@@ -204,7 +197,8 @@ impl FromStr for Grant {
             "*" => None,
             word => Some(subject_of(word).ok_or_else(|| bad(format!("there are the subjects *, {}", subjects())))?),
         };
-        let what = what_of(subject, what).ok_or_else(|| bad(format!("there are *, read, write, {}", words(subject))))?;
+        let what =
+            what_of(subject, what).ok_or_else(|| bad(format!("there are *, read, write, {}", words(subject))))?;
         if let Some(session) = session {
             if !session.contains(":/") || session.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err(bad("behind @ stands the URI of a session, such as ahp-session:/<id>".into()));
@@ -240,7 +234,8 @@ fn subjects() -> String {
 }
 
 fn words(subject: Option<Subject>) -> String {
-    let mut words: Vec<&str> = named(subject).map(Operation::word).filter(|word| !["read", "write"].contains(word)).collect();
+    let mut words: Vec<&str> =
+        named(subject).map(Operation::word).filter(|word| !["read", "write"].contains(word)).collect();
     words.dedup();
     words.join(", ")
 }
@@ -371,7 +366,9 @@ mod tests {
     fn what_is_granted_for_one_session_covers_nothing_of_the_host() {
         let all = covered("*:*@ahp-session:/s");
         assert!(all.contains(&"chat:send".to_owned()) && all.contains(&"log:read".to_owned()));
-        assert!(!all.iter().any(|one| one.starts_with("file:") || one.starts_with("user:") || one.starts_with("host:")));
+        assert!(
+            !all.iter().any(|one| one.starts_with("file:") || one.starts_with("user:") || one.starts_with("host:"))
+        );
     }
 
     #[test]
