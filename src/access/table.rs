@@ -151,3 +151,56 @@ pub fn of_action(kind: ChannelKind, action: &str) -> Option<Operation> {
 pub fn of_route(method: &str, path: &str) -> Option<Needs> {
     ROUTES.iter().find(|(verb, pattern, _)| *verb == method && *pattern == path).map(|(_, _, needs)| *needs)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What clients may dispatch, by the protocol.
+    const CLIENT_ACTIONS: &str = include_str!("../../tests/fixtures/client-actions.txt");
+    /// Where routes are registered.
+    const REGISTERED: &str = include_str!("../admin/mod.rs");
+    /// Routes that are open to all.
+    const OPEN: &[&str] = &["GET /healthz", "GET /readyz"];
+
+    fn kind(word: &str) -> ChannelKind {
+        match word {
+            "root" => ChannelKind::Root,
+            "session" => ChannelKind::Session,
+            _ => ChannelKind::Chat,
+        }
+    }
+
+    #[test]
+    fn every_action_of_clients_has_written_down_what_it_needs_and_nothing_else_has() {
+        let lines = CLIENT_ACTIONS.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        let by_protocol: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
+        for (channel, action) in &by_protocol {
+            assert!(of_action(kind(channel), action).is_some(), "{channel} {action}");
+        }
+        assert_eq!(by_protocol.len(), ACTIONS.len());
+    }
+
+    #[test]
+    fn every_route_has_written_down_what_it_needs_and_nothing_else_has() {
+        let route = |rest: &str| {
+            let (path, rest) = rest.split_once('"')?;
+            let (_, rest) = rest.split_once("web::")?;
+            Some(format!("{} {path}", rest.split_once('(')?.0.to_ascii_uppercase()))
+        };
+        let registered: BTreeSet<String> = REGISTERED.split(".route(\"").skip(1).filter_map(route).collect();
+        let written = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}"));
+        let open = OPEN.iter().map(|open| (*open).to_owned());
+        assert_eq!(registered, written.chain(open).collect::<BTreeSet<_>>());
+    }
+
+    #[test]
+    fn nothing_is_written_down_twice() {
+        let commands: BTreeSet<_> = COMMANDS.iter().map(|(name, _)| name).collect();
+        assert_eq!(commands.len(), COMMANDS.len());
+        let actions: BTreeSet<_> = ACTIONS.iter().map(|(on, name, _)| (format!("{on:?}"), name)).collect();
+        assert_eq!(actions.len(), ACTIONS.len());
+    }
+}
