@@ -38,10 +38,8 @@ fn is_for(audience: Option<&Value>, known: &[String]) -> bool {
     }
 }
 
-/// A time, which claims tell in seconds that may have a fraction.
+/// A time, which claims tell in seconds that may have a fraction; one that is too far away is as far as can be.
 fn time(claim: &Value) -> Option<Millis> {
-    // The cast ends at the largest and the smallest number.
-    #[allow(clippy::cast_possible_truncation)]
     claim.as_f64().map(|seconds| (seconds * 1_000.0) as Millis)
 }
 
