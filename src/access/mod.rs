@@ -10,6 +10,7 @@
 //! Source: the outer contract, endpoints; AHP threat model.
 
 pub mod check;
+pub mod oidc;
 pub mod table;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use subtle::ConstantTimeEq;
 
+use self::oidc::{Issuer, OidcFault};
 pub use crate::actors::identity::Identity;
 use crate::actors::people::PeopleInForce;
 use crate::actors::people::TOKEN;
@@ -42,6 +44,8 @@ pub struct Gate {
     pub public_origin: Option<String>,
     /// Those with tokens of their own.
     pub people: Arc<PeopleInForce>,
+    /// Whose tokens are taken beside the host's own.
+    pub issuer: Option<Issuer>,
     pub clock: Clock,
 }
 
@@ -52,6 +56,8 @@ pub enum Refused {
     NoToken,
     #[error("this token is not, or no longer, good here")]
     BadToken,
+    #[error("the issuer of this token cannot be asked for its keys now: try again")]
+    IssuerUnreachable,
     #[error("this page's origin is not allowed: add it to allowed_origins")]
     ForeignOrigin,
     #[error("this Host is not this machine: use localhost, 127.0.0.1 or [::1] with the host's port")]
@@ -64,6 +70,7 @@ impl Refused {
         let (status, code) = match self {
             Refused::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
             Refused::BadToken => (StatusCode::UNAUTHORIZED, "bad-token"),
+            Refused::IssuerUnreachable => (StatusCode::SERVICE_UNAVAILABLE, "issuer-unreachable"),
             Refused::ForeignOrigin => (StatusCode::FORBIDDEN, "foreign-origin"),
             Refused::ForeignHost => (StatusCode::FORBIDDEN, "foreign-host"),
         };
@@ -87,6 +94,7 @@ impl Gate {
             inner: None,
             public_origin: None,
             people: Arc::default(),
+            issuer: None,
             clock: Clock::system(),
         }
     }
@@ -107,6 +115,7 @@ impl Gate {
                 Some(identity) => return Ok(identity),
                 // Somebody's token that has ended is nobody's, on an open address too.
                 None if token.starts_with(TOKEN) => return Err(Refused::BadToken),
+                None if self.issuer.is_some() && Issuer::looks_like(token) => return self.of_issuer(token).await,
                 None => {}
             }
         }
@@ -114,6 +123,22 @@ impl Gate {
             return Ok(Identity::root(&self.host_name));
         }
         Err(if sent.iter().all(String::is_empty) { Refused::NoToken } else { Refused::BadToken })
+    }
+
+    /// Whom a token of the issuer names.
+    async fn of_issuer(&self, token: &str) -> Result<Identity, Refused> {
+        let Some(issuer) = &self.issuer else { return Err(Refused::BadToken) };
+        match issuer.verify(token).await {
+            Ok(verified) => {
+                let roles = verified.roles.iter().filter_map(|role| role.parse().ok()).collect();
+                Ok(Identity::of_issuer(&verified.user, roles, verified.expires_at))
+            }
+            Err(OidcFault::Unreachable) => Err(Refused::IssuerUnreachable),
+            Err(fault) => {
+                tracing::info!(%fault, "a token of the issuer was refused");
+                Err(Refused::BadToken)
+            }
+        }
     }
 
     /// Whose token of this host it is.

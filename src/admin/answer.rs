@@ -62,6 +62,7 @@ impl From<Refused> for ApiFault {
         let code = match refused {
             Refused::NoToken => "no-token",
             Refused::BadToken => "bad-token",
+            Refused::IssuerUnreachable => "issuer-unreachable",
             Refused::ForeignOrigin => "foreign-origin",
             Refused::ForeignHost => "foreign-host",
         };

@@ -201,7 +201,7 @@ A token is shown once, when it is made. What is taken away ends at once, on open
 pub enum UserVerb {
     /// Add somebody; prints their token, this once
     Add {
-        /// What they are called: letters, digits and . _ @ + % | -
+        /// What they are called: printable characters of ASCII, without spaces and colons
         name: String,
         #[command(flatten)]
         given: Given,

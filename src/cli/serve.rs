@@ -17,6 +17,7 @@ use super::fault::CliFault;
 use super::out::Out;
 use super::{agents, logs, settings};
 use crate::access::Gate;
+use crate::access::oidc::{Issuer, OidcSettings};
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
 use crate::admin::{self, Admin};
@@ -155,6 +156,7 @@ async fn serve_host(
     directory: &Path,
 ) -> Result<ServerHandle, CliFault> {
     let mut signals = Signals::listen()?;
+    let issuer = issuer(config, host.clock())?;
     let file = HostFile { pid: std::process::id(), address: bind.to_string(), secret: secret() };
     let gate = Gate {
         token,
@@ -164,6 +166,7 @@ async fn serve_host(
         inner: None,
         public_origin: settings::public_origin(config),
         people: Arc::clone(host.people_in_force()),
+        issuer,
         clock: host.clock().clone(),
         ..Gate::at(bind)
     };
@@ -189,6 +192,13 @@ async fn serve_host(
     handle.pause().await;
     HostFile::remove(directory)?;
     Ok(handle)
+}
+
+/// Whose tokens are taken beside the host's own.
+fn issuer(config: &Config, clock: &Clock) -> Result<Option<Issuer>, CliFault> {
+    let Some(settings) = OidcSettings::of(config) else { return Ok(None) };
+    let issuer = Issuer::new(settings, clock.clone());
+    issuer.map(Some).map_err(|fault| CliFault::Usage(fault.to_string()))
 }
 
 fn server(

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jsonwebtoken::Algorithm;
 use scrollback::access::Identity;
+use scrollback::access::oidc::{Issuer, OidcSettings};
 use scrollback::actors::people::PeopleChange;
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
@@ -11,6 +13,7 @@ use scrollback::projections::people::Role;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
+use crate::harness::issuer::{FakeIssuer, Odd, Page, SigningKey};
 use crate::harness::{Client, Options, TestHost, chat_of, eventually, message};
 
 const ROOT: &str = "ahp-root://";
@@ -340,4 +343,65 @@ async fn live_events_over_http_show_what_may_be_read_and_end_with_it() {
     eventually("the stream ends", || reader.is_finished()).await;
     let heard = reader.join().unwrap();
     assert!(!heard.contains("hidden") && !heard.contains(T), "{heard}");
+}
+
+/// A host that takes tokens of an issuer, and one of its keys.
+fn with_issuer(clock: &Clock) -> (TestHost, FakeIssuer, SigningKey) {
+    let (issuer, key) = (FakeIssuer::start(), SigningKey::new(Algorithm::ES256, Some("k")));
+    issuer.publishes(&[&key]);
+    let settings = OidcSettings {
+        issuer: issuer.url.clone(),
+        audience: vec!["scrollback".into()],
+        user_claim: "sub".into(),
+        roles_claim: Some("roles".into()),
+        default_roles: Vec::new(),
+        ca: None,
+        keys_ttl: Duration::from_secs(3_600),
+        leeway: Duration::ZERO,
+    };
+    let taken = Issuer::new(settings, clock.clone()).unwrap();
+    let options =
+        Options { token: Some("deployment".into()), issuer: Some(taken), clock: clock.clone(), ..Options::default() };
+    (TestHost::start(Arc::new(MemoryStore::new().unwrap()), options), issuer, key)
+}
+
+#[tokio::test]
+async fn a_person_of_an_issuer_has_the_roles_of_the_token_and_the_grants_of_this_host() {
+    let clock = Clock::system();
+    let (host, issuer, key) = with_issuer(&clock);
+    host.add_person("ada", &[], &["chat:send"]).await;
+    let token = |audience: &str, roles: &[&str]| {
+        let expires = clock.now() / 1_000 + 60;
+        key.token(&json!({ "iss": issuer.url, "aud": audience, "sub": "ada", "exp": expires, "roles": roles }))
+    };
+    let mut root = host.client_of("root", "deployment").await;
+    let chat = root.create_session(S).await;
+    let mut ada = host.client_of("a", &token("scrollback", &["guest", "unheard-of"])).await;
+    ada.subscribe(&chat).await;
+    ada.say(&chat, "t1", "/say hi").await;
+    let started = ada.take(|m| m["params"]["action"]["type"] == "chat/turnStarted").await;
+    assert_eq!(started["params"]["action"]["message"]["_meta"]["scrollback.sender"], "user:ada");
+    assert_eq!(refused(&mut ada, "disposeSession", json!({ "channel": S })).await.0, -32009);
+    assert_eq!(Client::connect_with(host.address, &token("other", &["admin"])).await.err(), Some(401));
+    assert_eq!(Client::connect_with(host.address, "a.b.c").await.err(), Some(401));
+    issuer.answers(Page::Keys, Some(Odd::Status(500)));
+    assert!(Client::connect_with(host.address, &token("scrollback", &[])).await.is_ok(), "its keys are known");
+}
+
+#[tokio::test]
+async fn a_connection_with_a_token_of_an_issuer_ends_with_it_and_one_whose_keys_are_not_to_be_had_hears_503() {
+    let clock = Clock::system();
+    let (host, issuer, key) = with_issuer(&clock);
+    let token = |seconds: i64| {
+        let expires = clock.now() / 1_000 + seconds;
+        key.token(&json!({ "iss": issuer.url, "aud": "scrollback", "sub": "ada", "exp": expires, "roles": ["guest"] }))
+    };
+    issuer.answers(Page::Keys, Some(Odd::Status(500)));
+    assert_eq!(Client::connect_with(host.address, &token(60)).await.err(), Some(503));
+    drop(host);
+    let (host, issuer, key) = with_issuer(&clock);
+    let expires = clock.now() / 1_000 + 2;
+    let claims = json!({ "iss": issuer.url, "aud": "scrollback", "sub": "ada", "exp": expires, "roles": ["guest"] });
+    let mut ada = host.client_of("a", &key.token(&claims)).await;
+    assert_eq!(closing(&mut ada).await.0, 1008);
 }

@@ -151,7 +151,7 @@ fn decide(
     match change {
         PeopleChange::Add { name, roles, grants, expires } => {
             if !is_name(&name) {
-                let text = "name: 1 to 128 letters, digits and . _ @ + % | -";
+                let text = "name: 1 to 128 printable characters of ASCII, without spaces and colons";
                 return Err(Refusal::new(RefusalKind::InvalidParams, "bad-name", text));
             }
             if people.get(&name).is_some() {

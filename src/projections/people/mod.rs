@@ -135,10 +135,10 @@ pub fn hash(token: &str) -> String {
     })
 }
 
-/// Whether a person can be called so: 1 to 128 letters, digits and `._@+%|-`, so that a name fits into a line, a URL and a
-/// principal as it is.
+/// Whether a person can be called so: 1 to 128 printable characters of ASCII without spaces and `:`, so that a name fits into
+/// a line and a principal as it is, and nobody's looks like another's.
 pub fn is_name(name: &str) -> bool {
-    (1..=128).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._@+%|-".contains(c))
+    (1..=128).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic() && c != ':')
 }
 
 impl Fold for People {
@@ -207,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_into_a_line_a_url_and_a_principal() {
-        for good in ["ada", "ada@example.com", "a.b-c_d+e", "auth0|123", "x%2Fy"] {
+    fn names_fit_into_a_line_and_a_principal() {
+        for good in ["ada", "ada@example.com", "a.b-c_d+e", "auth0|123", "x%2Fy", "a/b"] {
             assert!(is_name(good), "{good}");
         }
-        for bad in ["", "a b", "a:b", "a/b", "ü", "a\n", &"x".repeat(129)] {
+        for bad in ["", "a b", "a:b", "ü", "a\n", &"x".repeat(129)] {
             assert!(!is_name(bad), "{bad}");
         }
     }

@@ -11,6 +11,7 @@ use actix_web::{App as WebApp, HttpServer};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use scrollback::access::Gate;
 use scrollback::access::Identity;
+use scrollback::access::oidc::Issuer;
 use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::actors::people::{PeopleChange, Told};
@@ -38,6 +39,8 @@ pub struct Options {
     pub agents: Vec<Arc<dyn Agent>>,
     pub clock: Clock,
     pub token: Option<String>,
+    /// Whose tokens are taken beside the host's own.
+    pub issuer: Option<Issuer>,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             agents: vec![agents::built_in()],
             clock: Clock::system(),
             token: None,
+            issuer: None,
         }
     }
 }
@@ -96,6 +100,7 @@ impl TestHost {
                     token: options.token,
                     host_name: "test".into(),
                     people: Arc::clone(host.people_in_force()),
+                    issuer: options.issuer,
                     clock: host.clock().clone(),
                     ..Gate::at(address)
                 };
