@@ -51,6 +51,7 @@ mod resources;
 mod rewinds;
 mod roles;
 mod samples;
+mod secured;
 mod send_now;
 mod sessions;
 mod slow;
