@@ -9,6 +9,8 @@
 //! command.
 //! Source: the outer contract, endpoints; AHP threat model.
 
+pub mod oidc;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -37,6 +37,7 @@ mod limits;
 mod mirrors;
 mod moves;
 mod official;
+mod oidc;
 mod openai;
 mod processes;
 mod programs;
