@@ -9,12 +9,14 @@ mod args;
 mod client;
 mod fault;
 mod keeping;
+mod listening;
 mod log;
 mod logs;
 mod out;
 mod reach;
 mod serve;
 mod settings;
+mod tls;
 mod users;
 
 use std::process::ExitCode;

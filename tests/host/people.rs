@@ -128,6 +128,7 @@ async fn what_may_no_longer_be_read_stops_at_once_and_is_missing_afterwards() {
     let (code, reason) = closing(&mut ada).await;
     assert_eq!(code, 1008);
     assert!(reason.contains("reconnect"), "{reason}");
+    root.subscribe(T).await;
     root.accepted(T, json!({ "type": "session/titleChanged", "title": "secret" })).await;
     let mut ada = Client::connect_with(host.address, &token).await.unwrap_or_else(|status| panic!("{status}"));
     let answer = ada.reconnect("a", 1, &[ROOT, S, T, &s, &t]).await;
@@ -337,6 +338,8 @@ async fn live_events_over_http_show_what_may_be_read_and_end_with_it() {
         let _ = std::io::Read::read_to_string(&mut live.into_body().into_reader(), &mut text);
         text
     });
+    root.subscribe(T).await;
+    root.subscribe(S).await;
     root.accepted(T, json!({ "type": "session/titleChanged", "title": "hidden" })).await;
     root.accepted(S, json!({ "type": "session/titleChanged", "title": "shown" })).await;
     host.change_people(PeopleChange::Remove { name: "ada".into() }).await;
