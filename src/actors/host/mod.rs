@@ -58,8 +58,9 @@ use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
 use crate::projections::action::{Action, type_of};
+use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
@@ -634,6 +635,28 @@ impl Host {
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
             Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
+    }
+
+    /// Writes down that `principal` changed files; answers once it is durable.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the log takes nothing: the files are changed all the same.
+    pub async fn note_resource_change(&self, principal: &Arc<str>, change: Fact) -> Result<(), Refusal> {
+        let event = NewEvent {
+            channel: Channel::root(),
+            channel_id: ChannelId::ROOT,
+            kind: Kind::Host,
+            at: self.shared.clock.now(),
+            principal: Arc::clone(principal),
+            origin: None,
+            about: None,
+            action: change.bytes(),
+        };
+        let (answered, answer) = tokio::sync::oneshot::channel();
+        let reply = Box::new(move |answer| drop(answered.send(answer)));
+        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
+        answer.await.map_err(stopping)?.map(|_| ())
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].
