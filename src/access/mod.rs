@@ -8,6 +8,9 @@
 //! command.
 //! Source: the outer contract, endpoints; AHP threat model.
 
+pub mod arriving;
+pub mod seats;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

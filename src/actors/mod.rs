@@ -18,6 +18,7 @@ pub mod host;
 pub mod moves;
 pub mod owed;
 pub mod probing;
+pub mod received;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

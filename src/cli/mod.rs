@@ -11,6 +11,7 @@ mod fault;
 mod keeping;
 mod log;
 mod logs;
+mod open_files;
 mod out;
 mod reach;
 mod serve;

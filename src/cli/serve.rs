@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_web::dev::{Server, ServerHandle, Service as _};
+use actix_web::http::KeepAlive;
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpSocket;
@@ -15,8 +16,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::args::ServeArgs;
 use super::fault::CliFault;
 use super::out::Out;
-use super::{agents, logs, settings};
-use crate::access::Gate;
+use super::{agents, logs, open_files, settings};
+use crate::access::{Gate, arriving};
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
 use crate::admin::{self, Admin};
@@ -54,6 +55,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     refuse_open_address(&loaded, token.is_some())?;
     refuse_unknown_agent(&loaded)?;
     logs::start(&loaded.config, environment);
+    open_files::raise_limit(loaded.config.max_connections);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
@@ -172,6 +174,8 @@ async fn serve_host(
         metrics,
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
+        max_body: config.max_request_body,
+        seats: Arc::clone(&app.seats),
     };
     let server = server(config, app, admin, visuals, tools, listener)
         .map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
@@ -198,6 +202,7 @@ fn server(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (app, admin) = (Arc::new(app), web::Data::new(admin));
     let (visuals, tools) = (web::Data::new(visuals), web::Data::new(tools));
+    let (head_time, body_time) = (config.handshake_timeout, config.request_body_timeout);
     let server = HttpServer::new(move || {
         let (app, admin) = (Arc::clone(&app), admin.clone());
         let (visuals, tools) = (visuals.clone(), tools.clone());
@@ -206,10 +211,19 @@ fn server(
             .configure(move |cfg| visuals::routes(cfg, visuals))
             .configure(move |cfg| tools::routes(cfg, tools))
             .configure(move |cfg| protocol::routes(cfg, app))
+            .wrap_fn(move |mut request, next| {
+                arriving::expect_body(&mut request, body_time);
+                next.call(request)
+            })
     })
-    .on_connect(protocol::on_connect)
+    .on_connect(move |transport, extensions| {
+        protocol::on_connect(transport, extensions);
+        arriving::expect_head(extensions, head_time);
+    })
     .workers(cores.min(MAX_WORKERS))
-    .client_request_timeout(config.handshake_timeout)
+    .client_request_timeout(head_time)
+    // The server times the first head of a connection alone, so that is its only one.
+    .keep_alive(KeepAlive::Disabled)
     .max_connections(config.max_connections.saturating_add(1_000))
     .disable_signals()
     .shutdown_timeout(CLOSE_SECONDS)

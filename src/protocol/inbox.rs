@@ -91,6 +91,11 @@ impl Inbox {
             if self.skip > 0 {
                 return Ok(None);
             }
+            if self.bytes.is_empty() {
+                // Else the room of a long message is kept for as long as the socket lives.
+                self.bytes = BytesMut::new();
+                return Ok(None);
+            }
             self.check_length(limit)?;
             let frame = self.codec.decode(&mut self.bytes).map_err(|error| Broken::Protocol(error.to_string()))?;
             let Some(frame) = frame else { return Ok(None) };

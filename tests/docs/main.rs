@@ -16,6 +16,7 @@ mod command;
 mod commands;
 mod damage;
 mod example;
+mod limits;
 mod links;
 mod named;
 mod pages;

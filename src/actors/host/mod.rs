@@ -34,7 +34,7 @@ pub use watches::Watches;
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::pages;
+use crate::actors::chat::{self, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
@@ -43,7 +43,7 @@ use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::owed::{self, OwedResumes};
 use crate::actors::probing::{AgentReport, Probes};
 use crate::actors::registry::{Registry, Resolved};
-use crate::actors::rejection::{Code, Rejection};
+use crate::actors::rejection::Rejection;
 use crate::actors::root::{RootActor, RootMessage};
 use crate::actors::router::Hub;
 use crate::actors::session::sources::{Moment, Source};
@@ -359,6 +359,7 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
             attached: None,
+            held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
         if let Some(message) = sent::message_of(&mut value) {
@@ -371,7 +372,8 @@ impl Host {
             ChannelKind::Session => self.check_granted(&action.decoded),
             _ => Ok(()),
         };
-        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
+        let fits = |action: &Action| chat::check_length(action.bytes.len(), &self.shared.settings);
+        let action = action.and_then(|action| fits(&action).and_then(|()| granted(&action)).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             ChannelKind::Session | ChannelKind::Chat | ChannelKind::Canvas => {
@@ -384,7 +386,7 @@ impl Host {
         let Some(root) = self.shared.root.get() else { return };
         let refused = root.try_send(RootMessage::Dispatch { client, action });
         if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
-            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            let rejection = Rejection::too_much("the root has too much to do: try again");
             reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }

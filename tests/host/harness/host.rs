@@ -73,6 +73,7 @@ impl TestHost {
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
     pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        super::metrics::count();
         let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
         if let Some(directory) = &data {
             options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
