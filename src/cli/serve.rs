@@ -164,9 +164,11 @@ async fn serve_host(
         host_name: config.host_name.clone(),
         allowed_origins: config.allowed_origins.clone(),
         bind,
+        inner: None,
+        public_origin: settings::public_origin(config),
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
-    let visuals = Visuals { host: Arc::clone(host), gate: gate.clone(), public_name: settings::public_name(config) };
+    let visuals = Visuals { host: Arc::clone(host), gate: gate.clone() };
     let tools = Tools { host: Arc::clone(host), gate: gate.clone() };
     let admin = Admin {
         host: Arc::clone(host),

@@ -127,10 +127,13 @@ pub fn address_url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// The host and port that `public_url` names.
-pub fn public_name(config: &Config) -> Option<String> {
-    let (_, rest) = config.public_url.as_deref()?.split_once("://")?;
-    Some(rest.split('/').next().unwrap_or(rest).to_owned())
+/// The origin that `public_url` names, as browsers write it.
+pub fn public_origin(config: &Config) -> Option<String> {
+    let (scheme, rest) = config.public_url.as_deref()?.split_once("://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let default_port = if scheme == "https" { ":443" } else { ":80" };
+    let authority = authority.strip_suffix(default_port).unwrap_or(authority);
+    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()))
 }
 
 /// The real path, as sessions' directories are compared by it; the path itself where there is nothing yet.
@@ -165,6 +168,19 @@ mod tests {
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
         assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
+    }
+
+    #[test]
+    fn the_public_origin_is_the_one_that_browsers_send() {
+        let origin = |url: &str| {
+            let environment = Environment::of(&[("SCROLLBACK_PUBLIC_URL", url)]);
+            public_origin(&load(None, &environment, &[]).unwrap().config)
+        };
+        assert_eq!(origin(""), None);
+        assert_eq!(origin("https://Box.example").unwrap(), "https://box.example");
+        assert_eq!(origin("https://box.example:443/a/b").unwrap(), "https://box.example");
+        assert_eq!(origin("https://box.example:8443").unwrap(), "https://box.example:8443");
+        assert_eq!(origin("http://[fe80::443]/").unwrap(), "http://[fe80::443]");
     }
 
     #[test]

@@ -94,9 +94,10 @@ impl TestHost {
                     host_name: "test".into(),
                     allowed_origins: Vec::new(),
                     bind: address,
+                    inner: None,
+                    public_origin: None,
                 };
-                let visuals = Visuals { host: Arc::clone(&host), gate: gate.clone(), public_name: None };
-                let visuals = Data::new(visuals);
+                let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
                 let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
                 let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
                 let factory = move || {
