@@ -55,7 +55,6 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     refuse_open_address(&loaded, token.is_some())?;
     refuse_unknown_agent(&loaded)?;
     logs::start(&loaded.config, environment);
-    open_files::raise_limit(loaded.config.max_connections);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
@@ -157,6 +156,7 @@ async fn serve_host(
     directory: &Path,
 ) -> Result<ServerHandle, CliFault> {
     let mut signals = Signals::listen()?;
+    open_files::raise_limit(config.max_connections);
     let file = HostFile { pid: std::process::id(), address: bind.to_string(), secret: secret() };
     let gate = Gate {
         token,

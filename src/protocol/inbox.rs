@@ -74,6 +74,11 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether nothing waits, not even a part of a message.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Forgets what was fed: nothing more is read from this socket.
     pub fn clear(&mut self) {
         self.bytes = BytesMut::new();

@@ -223,7 +223,7 @@ impl Socket {
     /// Serves the messages that are there, as long as there is room; says whether the socket is over.
     fn serve_all(&mut self) -> bool {
         loop {
-            if self.is_too_much() {
+            if !self.inbox.is_empty() && self.is_too_much() {
                 count_limit("received");
                 self.held_up = true;
                 return false;

@@ -141,7 +141,7 @@ async fn a_message_has_so_many_attachments_and_no_more() {
     assert_eq!(client.rejected(&chat, draft(of(3))).await, "limit-exceeded");
     let first = json!({ "channel": S, "chat": "ahp-chat:/p", "initialMessage": of(3) });
     assert_eq!(client.refused("createChat", first).await, (-32000, "limit-exceeded".to_owned()));
-    assert_eq!(met("attachments"), 3);
+    assert!(met("attachments") >= 3);
     client.accepted(&chat, starts("t", &of(2))).await;
     client.until_ended("t").await;
     nothing_is_lost(&host, &mut client, &chat).await;

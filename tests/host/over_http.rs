@@ -61,7 +61,7 @@ fn counted(host: &Host, limit: &str, times: u64) {
 
 #[test]
 fn an_upgrade_that_comes_slowly_is_cut_off_and_others_are_served() {
-    let (host, _home) = started(&[("SCROLLBACK_HANDSHAKE_TIMEOUT", "300ms")]);
+    let (host, _home) = started(&[("SCROLLBACK_HANDSHAKE_TIMEOUT", "2s")]);
     let mut slow = connect(&host);
     slow.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: webso").unwrap();
     assert_eq!(read(&get(&host, "/healthz")).0, 200);
@@ -146,7 +146,7 @@ async fn live_streams_and_sockets_of_one_person_share_their_seats() {
 fn a_host_takes_all_the_open_files_that_it_may_have_and_says_when_they_are_few() {
     let home = tempfile::tempdir().unwrap();
     let serve = format!(
-        "ulimit -Hn 1000; ulimit -Sn 200; exec {} serve --listen 127.0.0.1:0 --data data 2>words",
+        "ulimit -Sn 200; ulimit -Hn 1000; exec {} serve --listen 127.0.0.1:0 --data data 2>words",
         env!("CARGO_BIN_EXE_scrollback")
     );
     let mut command = Command::new("sh");

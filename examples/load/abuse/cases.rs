@@ -16,6 +16,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Threads that open sockets.
 const OPENERS: usize = 4;
 const LIMIT: usize = 48 << 20;
+/// A pong that nobody asked for.
+const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
 
 /// `count` sockets that have shaken hands; how many could not.
 fn many(served: &Served, count: usize, name: &str) -> (Vec<TcpStream>, usize) {
@@ -57,7 +59,7 @@ pub fn deaf(scale: Scale, served: &Served) -> String {
         }
         let _ = socket.set_nonblocking(true);
     }
-    let deaf = sockets.split_off(sockets.len() * 9 / 10);
+    let mut deaf = sockets.split_off(sockets.len() * 9 / 10);
     let began = Instant::now();
     let long = "x".repeat(16 << 10);
     let mut buffer = vec![0; 256 << 10];
@@ -66,6 +68,12 @@ pub fn deaf(scale: Scale, served: &Served) -> String {
         let draft = json!({ "text": format!("{said} {long}"), "origin": { "kind": "user" } });
         speaker.dispatch(&chat, &json!({ "type": "chat/draftChanged", "draft": draft }));
         said += 1;
+        if said % 100 == 0 {
+            // Nobody here answers pings, and nobody is silent.
+            for socket in sockets.iter_mut().chain(&mut deaf) {
+                let _ = socket.write_all(PONG);
+            }
+        }
         let next = began + Duration::from_millis(100) * said;
         while Instant::now() < next {
             for socket in &mut sockets {

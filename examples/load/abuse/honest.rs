@@ -17,6 +17,8 @@ const STREAMS: usize = 4;
 const RATE: usize = 25;
 /// Drafts go out one after the other with this pause.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long the reader says nothing at most: it answers no pings.
+const SILENCE: Duration = Duration::from_secs(10);
 /// For as long the chats stream: longer than any case.
 const SECONDS: usize = 600;
 
@@ -63,7 +65,12 @@ impl Honest {
         });
         let (kept, ends) = (Arc::clone(&samples), Arc::clone(&over));
         let reads = std::thread::spawn(move || {
+            let mut spoken = Instant::now();
             while !ends.load(Ordering::Acquire) {
+                if spoken.elapsed() > SILENCE {
+                    spoken = Instant::now();
+                    reader.send(r#"{"jsonrpc":"2.0","id":"here","method":"ping"}"#);
+                }
                 let message = reader.next();
                 let now = chunks::now();
                 let text = String::from_utf8_lossy(&message);
