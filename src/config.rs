@@ -11,6 +11,7 @@ pub mod agents;
 mod environment;
 mod kinds;
 mod layers;
+pub mod oidc;
 mod token;
 
 use std::net::SocketAddr;
@@ -74,6 +75,31 @@ pub struct Config {
     /// Whether `/metrics` is open to all.
     #[serde(with = "kinds::flag")]
     pub metrics_public: bool,
+
+    /// The URL of the OpenID Connect issuer whose people may come in.
+    #[serde(with = "kinds::optional_text")]
+    pub oidc_issuer: Option<String>,
+    /// Whom its tokens may be for.
+    #[serde(with = "kinds::texts")]
+    pub oidc_audience: Vec<String>,
+    /// The claim that names the person.
+    #[serde(with = "kinds::text")]
+    pub oidc_user_claim: String,
+    /// The claim that holds the person's roles.
+    #[serde(with = "kinds::optional_text")]
+    pub oidc_roles_claim: Option<String>,
+    /// The roles of those whose token has no such claim.
+    #[serde(with = "kinds::texts")]
+    pub oidc_default_roles: Vec<String>,
+    /// A file of the only authorities that the issuer's certificate may come from.
+    #[serde(with = "kinds::optional_path")]
+    pub oidc_ca: Option<PathBuf>,
+    /// How old the issuer's keys may become before it is asked again.
+    #[serde(with = "kinds::span")]
+    pub oidc_keys_ttl: Duration,
+    /// How far the clocks of the issuer and of the host may be apart.
+    #[serde(with = "kinds::span")]
+    pub oidc_leeway: Duration,
 
     /// When an unused chat leaves memory.
     #[serde(with = "kinds::span")]
@@ -318,6 +344,14 @@ impl Config {
             disposed_sessions: Kept::Hidden,
             closed_chats: Kept::Hidden,
             metrics_public: false,
+            oidc_issuer: None,
+            oidc_audience: Vec::new(),
+            oidc_user_claim: "sub".into(),
+            oidc_roles_claim: None,
+            oidc_default_roles: Vec::new(),
+            oidc_ca: None,
+            oidc_keys_ttl: Duration::from_secs(60 * 60),
+            oidc_leeway: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
@@ -399,7 +433,7 @@ impl Config {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
             return Some(("log_level", wants.into()));
         }
-        self.relative_directory()
+        oidc::refused(self).or_else(|| self.relative_directory())
     }
 
     /// Sessions are told absolute directories, so the configuration names absolute ones.

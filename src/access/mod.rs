@@ -10,6 +10,7 @@
 //! Source: the outer contract, endpoints; AHP threat model.
 
 pub mod arriving;
+pub mod oidc;
 pub mod seats;
 
 use std::net::SocketAddr;

@@ -38,6 +38,7 @@ mod limits;
 mod mirrors;
 mod moves;
 mod official;
+mod oidc;
 mod openai;
 mod over_http;
 mod processes;
