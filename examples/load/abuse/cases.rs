@@ -268,7 +268,7 @@ pub fn slowloris(scale: Scale, served: &Served) -> String {
             let byte = head.as_bytes().get(*at..*at + 1).unwrap_or_default();
             *at += 1;
             let is_open = stream.write_all(byte).is_ok();
-            is_open && !matches!(stream.read(&mut buffer), Ok(_))
+            is_open && stream.read(&mut buffer).is_err()
         });
         cut += before - slow.len();
         if began.elapsed() > length {
