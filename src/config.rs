@@ -34,6 +34,14 @@ pub struct Config {
     /// The URL that others reach the host under, where that is not the address it listens at.
     #[serde(with = "kinds::optional_text")]
     pub public_url: Option<String>,
+    /// PEM files of a certificate with its chain, and of its key: with both the host listens with TLS.
+    #[serde(with = "kinds::optional_path")]
+    pub tls_certificate: Option<PathBuf>,
+    #[serde(with = "kinds::optional_path")]
+    pub tls_key: Option<PathBuf>,
+    /// How often it is looked whether these files changed.
+    #[serde(with = "kinds::span")]
+    pub tls_reload_interval: Duration,
     /// The data directory.
     #[serde(with = "kinds::path")]
     pub data: PathBuf,
@@ -330,6 +338,9 @@ impl Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
             public_url: None,
+            tls_certificate: None,
+            tls_key: None,
+            tls_reload_interval: Duration::from_secs(30),
             data: PathBuf::from("./scrollback-data"),
             token_file: None,
             durability: DurabilityWord::Commit,
@@ -428,6 +439,14 @@ impl Config {
         }
         if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
             return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));
+        }
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(_), None) => return Some(("tls_certificate", "wants tls_key beside it".into())),
+            (None, Some(_)) => return Some(("tls_key", "wants tls_certificate beside it".into())),
+            _ => {}
+        }
+        if self.tls_reload_interval.is_zero() {
+            return Some(("tls_reload_interval", "wants more than 0".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";

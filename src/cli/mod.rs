@@ -9,6 +9,7 @@ mod args;
 mod client;
 mod fault;
 mod keeping;
+mod listening;
 mod log;
 mod logs;
 mod open_files;
@@ -16,6 +17,7 @@ mod out;
 mod reach;
 mod serve;
 mod settings;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -49,7 +49,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_watched_directories: config.max_watched_directories,
         watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
-        address_url: address_url(config.listen),
+        address_url: address_url("http", config.listen),
+        inner_url: address_url("http", config.listen),
         public_url: config.public_url.clone(),
         max_visual: config.max_visual,
         max_visuals_in_chat: config.max_visuals_in_chat,
@@ -119,12 +120,12 @@ pub fn store(config: &Config) -> SledOptions {
 }
 
 /// The URL of an address; one that stands for all addresses of the machine is reached from here.
-pub fn address_url(address: SocketAddr) -> String {
+pub fn address_url(scheme: &str, address: SocketAddr) -> String {
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
-    format!("http://{address}")
+    format!("{scheme}://{address}")
 }
 
 /// The origin that `public_url` names, as browsers write it.
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_address_becomes_a_url_that_reaches_it() {
-        let url = |address: &str| address_url(address.parse().unwrap());
+        let url = |address: &str| address_url("http", address.parse().unwrap());
         assert_eq!(url("127.0.0.1:7878"), "http://127.0.0.1:7878");
         assert_eq!(url("0.0.0.0:80"), "http://127.0.0.1:80");
         assert_eq!(url("[::]:80"), "http://[::1]:80");

@@ -54,6 +54,7 @@ mod resources;
 mod rewinds;
 mod roles;
 mod samples;
+mod secured;
 mod send_now;
 mod sessions;
 mod slow;

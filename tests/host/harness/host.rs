@@ -85,7 +85,8 @@ impl TestHost {
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let settings = HostSettings { address_url: format!("http://{address}"), ..options.settings };
+                let url = format!("http://{address}");
+                let settings = HostSettings { address_url: url.clone(), inner_url: url, ..options.settings };
                 let host = Host::start(settings, store, options.agents, options.clock).unwrap();
                 host.recover().await.unwrap();
                 let gate = Gate {
