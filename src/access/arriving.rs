@@ -14,6 +14,9 @@ use actix_web::http::header;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
+/// How far the server's clock may be behind, which cuts the connection off by it.
+const TICK: Duration = Duration::from_millis(600);
+
 /// A connection whose first request is still to come.
 struct Head {
     since: Instant,
@@ -23,7 +26,7 @@ struct Head {
 
 impl Drop for Head {
     fn drop(&mut self) {
-        if !self.has_arrived.get() && self.since.elapsed() >= self.within {
+        if !self.has_arrived.get() && self.since.elapsed() + TICK >= self.within {
             metrics::counter!("scrollback_limit_met_total", "limit" => "request_head_time").increment(1);
         }
     }
