@@ -145,10 +145,9 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         token: options.token.map(str::to_owned),
         host_secret: Some("of this run".into()),
         host_name: "box".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
+        people: Arc::clone(host.people_in_force()),
+        clock: host.clock().clone(),
+        ..Gate::at(bind)
     };
     Admin {
         host: Arc::clone(host),

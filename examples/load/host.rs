@@ -102,15 +102,7 @@ impl Drop for Running {
 }
 
 fn gate(bind: SocketAddr) -> Gate {
-    Gate {
-        token: None,
-        host_secret: None,
-        host_name: "load".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
-    }
+    Gate { host_name: "load".into(), ..Gate::at(bind) }
 }
 
 /// What the binary counts is counted here too.

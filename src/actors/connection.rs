@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::asked::{Answered, Asked, NoAnswer};
 use super::envelope::{self, Envelope};
+use super::identity::Identity;
 use super::received::Received;
 use super::router::RouterMessage;
 use crate::events::{Channel, ServerSeq};
@@ -105,9 +106,14 @@ pub struct Closing {
 /// The close code for a client that does not read what it is sent.
 pub const CLOSE_SLOW: u16 = 1013;
 
+/// The close code for a client that may no longer be here, or no longer read what it is subscribed to.
+pub const CLOSE_NOT_PERMITTED: u16 = 1008;
+
 /// The connection's state on its worker's thread.
 pub struct Connection {
     pub id: ConnectionId,
+    /// Who is behind it, since it was let in.
+    pub who: Arc<Identity>,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
@@ -142,9 +148,10 @@ struct Outgoing {
 
 impl Connection {
     /// A connection with nothing in it; `unsent_limit` is in bytes.
-    pub fn new(id: ConnectionId, unsent_limit: usize) -> Rc<Self> {
+    pub fn new(id: ConnectionId, who: Arc<Identity>, unsent_limit: usize) -> Rc<Self> {
         Rc::new(Self {
             id,
+            who,
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),
@@ -458,6 +465,8 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+    /// Who that is; what they may do is read at every command.
+    pub who: Arc<Identity>,
     /// Whether its version of the protocol has canvases.
     pub knows_canvases: bool,
     /// With `reconnect`: the newest number that it said it had seen.
@@ -472,6 +481,7 @@ impl Caller {
             connection: ConnectionRef { id: 0, router, received: Arc::default() },
             client_id: Arc::from(""),
             principal: principal.into(),
+            who: Arc::new(Identity::bare(principal)),
             resumed_from: None,
             knows_canvases: true,
         }
@@ -489,7 +499,7 @@ mod tests {
 
     #[test]
     fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         for channel in ["a", "w"] {
             connection.subscribe(subscription(channel, channel, 0));
         }
@@ -521,7 +531,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_changed_before_the_newest_snapshot_is_named() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.hold();
         connection.subscribe(subscription("a", "a", 50));
         deliver(&connection, "a", 70);
@@ -534,7 +544,7 @@ mod tests {
 
     #[test]
     fn what_a_replay_brought_is_not_sent_again_however_late_it_arrives() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.hold();
         connection.subscribe(subscription("a", "a", 10));
         connection.subscribe(subscription("b", "b", 25));
@@ -550,7 +560,7 @@ mod tests {
 
     #[test]
     fn held_envelopes_are_bounded_like_unsent_ones() {
-        let connection = Connection::new(1, 500);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 500);
         connection.hold();
         connection.subscribe(subscription("a", "a", 0));
         (1..20).for_each(|seq| deliver(&connection, "a", seq));
@@ -560,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_to_stand_for_another_channel_leaves_the_first() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.subscribe(subscription("a", "name", 0));
         assert_eq!(connection.subscribe(subscription("b", "name", 0)), Some("a".into()));
         deliver(&connection, "a", 1);
@@ -571,7 +581,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_heard_under_each_of_its_names() {
-        let connection = Connection::new(1, 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
         connection.subscribe(subscription("a", "a", 0));
         connection.subscribe(subscription("a", "b", 1));
         deliver(&connection, "a", 1);

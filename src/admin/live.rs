@@ -77,9 +77,9 @@ where
     F: AsyncFnOnce(&mut Streaming, &Router) -> Result<(), Over> + 'static,
 {
     let (out, body) = mpsc::channel(2);
-    let Admitted { admin, router, principal } = admitted;
-    let seat = admin.seats.take(&principal)?;
-    let (connection, _) = router.connect(admin.unsent_limit);
+    let Admitted { admin, router, who } = admitted;
+    let seat = admin.seats.take(&who.principal)?;
+    let (connection, _) = router.connect(who, admin.unsent_limit);
     let mut streaming = Streaming { admin, connection, reading, out };
     actix_web::rt::spawn(async move {
         let _ = work(&mut streaming, &router).await;

@@ -15,6 +15,7 @@ mod live;
 mod log;
 mod query;
 mod state;
+pub mod users;
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -67,5 +68,11 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log/verify", web::get().to(log::verify))
         .route("/api/log/erase", web::post().to(log::erase))
         .route("/api/log/restore", web::post().to(log::restore))
-        .route("/api/log/{seq}", web::get().to(log::show));
+        .route("/api/log/{seq}", web::get().to(log::show))
+        .route("/api/users", web::get().to(users::list))
+        .route("/api/users", web::post().to(users::add))
+        .route("/api/users/{name}/grant", web::post().to(users::grant))
+        .route("/api/users/{name}/revoke", web::post().to(users::revoke))
+        .route("/api/users/{name}/token", web::post().to(users::token))
+        .route("/api/users/{name}", web::delete().to(users::remove));
 }

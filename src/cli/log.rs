@@ -97,7 +97,7 @@ fn list_of_directory(
         },
         None => Scope::All,
     };
-    let mut reading = Reading::new(scope, filter);
+    let mut reading = Reading::new(scope, filter, None);
     while let Some(records) = reading.next_page(&directory.store)? {
         for line in records.iter().map(EventLine::from) {
             if out.json { out.line(&line.json())? } else { out.event(&line)? }

@@ -18,6 +18,7 @@ mod reach;
 mod serve;
 mod settings;
 mod tls;
+mod users;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
         Verb::Serve(args) => serve::run(&args, environment),
         Verb::Agents(args) => agents::run(&args, environment),
         Verb::Log { verb } => log::run(verb, environment),
+        Verb::User { verb } => users::run(verb, environment),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell.generator(), &mut Cli::command(), "scrollback", &mut script);

@@ -102,6 +102,17 @@ impl Out {
         self.line(&format!("{provider}  {:<20}  {}  {rest}", text("displayName"), says.trim_end()))
     }
 
+    /// Somebody on the list, for people.
+    pub fn person(&mut self, person: &Value) -> Result<(), CliFault> {
+        let name = self
+            .painted(BOLD, &format!("{:<20}", visible(person.get("name").and_then(Value::as_str).unwrap_or_default())));
+        let list = |key: &str| person.get(key).and_then(Value::as_array).into_iter().flatten();
+        let words = list("roles").chain(list("grants")).filter_map(Value::as_str).map(visible);
+        let words = words.collect::<Vec<_>>().join(", ");
+        let tokens = self.painted(DIM, &format!("{} tokens", list("tokens").count()));
+        self.line(&format!("{name}  {:<40}  {tokens}", if words.is_empty() { "nothing" } else { &words }))
+    }
+
     /// The sums of a log, for people.
     pub fn stats(&mut self, stats: &LogStats) -> Result<(), CliFault> {
         self.fields(&[

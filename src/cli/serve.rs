@@ -17,6 +17,7 @@ use super::listening::Listening;
 use super::out::Out;
 use super::tls::{self, Certificate};
 use super::{agents, logs, open_files, settings};
+use crate::access::oidc::{Issuer, OidcSettings};
 use crate::access::{Gate, arriving};
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
@@ -156,6 +157,7 @@ async fn serve_host(
 ) -> Result<ServerHandle, CliFault> {
     let mut signals = Signals::listen()?;
     open_files::raise_limit(config.max_connections);
+    let issuer = issuer(config, host.clock())?;
     let (bind, inner) = (listening.bind, listening.inner_bind());
     let file = HostFile { pid: std::process::id(), address: inner.to_string(), secret: secret() };
     let gate = Gate {
@@ -163,9 +165,12 @@ async fn serve_host(
         host_secret: Some(file.secret.clone()),
         host_name: config.host_name.clone(),
         allowed_origins: config.allowed_origins.clone(),
-        bind,
         inner: Some(inner).filter(|inner| *inner != bind),
         public_origin: settings::public_origin(config),
+        people: Arc::clone(host.people_in_force()),
+        issuer,
+        clock: host.clock().clone(),
+        ..Gate::at(bind)
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
     let visuals = Visuals { host: Arc::clone(host), gate: gate.clone() };
@@ -200,6 +205,13 @@ async fn serve_host(
     handle.pause().await;
     HostFile::remove(directory)?;
     Ok(handle)
+}
+
+/// Whose tokens are taken beside the host's own.
+fn issuer(config: &Config, clock: &Clock) -> Result<Option<Issuer>, CliFault> {
+    let Some(settings) = OidcSettings::of(config) else { return Ok(None) };
+    let issuer = Issuer::new(settings, clock.clone());
+    issuer.map(Some).map_err(|fault| CliFault::Usage(fault.to_string()))
 }
 
 fn server(

@@ -176,13 +176,13 @@ pub fn is_upgrade(req: &HttpRequest) -> bool {
 }
 
 async fn root(req: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if is_upgrade(&req) { upgrade(&req, payload) } else { about() }
+    if is_upgrade(&req) { upgrade(&req, payload).await } else { about() }
 }
 
 /// Answers a request for a WebSocket: for whoever serves something else under the same path.
-pub fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+pub async fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
     match req.app_data::<Rc<Worker>>() {
-        Some(worker) => socket::upgrade(worker, req, payload),
+        Some(worker) => socket::upgrade(worker, req, payload).await,
         None => HttpResponse::InternalServerError().finish(),
     }
 }

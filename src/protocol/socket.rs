@@ -32,6 +32,7 @@ use super::outbox::{self, Wire};
 use super::peer::Peer;
 use super::{ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
+use crate::actors::connection::CLOSE_NOT_PERMITTED;
 
 /// The TCP connection below a request, so that it can be cut.
 #[derive(Clone)]
@@ -58,9 +59,9 @@ fn tcp_below(transport: &Transport) -> Option<&TcpStream> {
 }
 
 /// Upgrades an admitted request.
-pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+pub async fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
     let app = &worker.app;
-    let identity = match app.gate.admit(req) {
+    let identity = match app.gate.admit(req).await {
         Ok(identity) => identity,
         Err(refused) => return refused.response(),
     };
@@ -72,7 +73,7 @@ pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> Htt
         Ok(seat) => seat,
         Err(full) => return full.response(),
     };
-    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity.principal);
+    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity);
     let wire = Wire::new(Rc::clone(&peer.connection));
     let body = outbox::body(Rc::clone(&wire), app.settings.max_frame_sent);
     let socket = Socket::new(peer, wire, req.conn_data::<Tcp>().cloned(), seat);
@@ -95,6 +96,8 @@ struct Socket {
     pinged: Option<Instant>,
     /// When closing began.
     closing: Option<Instant>,
+    /// When the peer's token ends.
+    over: Option<Instant>,
     /// Whether nothing of what still comes can be understood.
     deaf: bool,
     /// Whether so much is being worked on that the client is not read.
@@ -105,6 +108,9 @@ struct Socket {
 impl Socket {
     fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
         let now = Instant::now();
+        let wall = peer.app.host.clock().now();
+        let left = peer.who.expires_at.map(|at| u64::try_from(at.saturating_sub(wall)).unwrap_or(0));
+        let over = left.and_then(|left| now.checked_add(Duration::from_millis(left)));
         Self {
             peer,
             wire,
@@ -114,6 +120,7 @@ impl Socket {
             heard: now,
             pinged: None,
             closing: None,
+            over,
             deaf: false,
             held_up: false,
             _seat: seat,
@@ -156,7 +163,9 @@ impl Socket {
             Some(pinged) => pinged + settings.pong_timeout,
             None => self.heard + settings.ping_after,
         };
-        if self.peer.is_fresh() { silence.min(self.opened + settings.handshake_timeout) } else { silence }
+        let silence = self.over.map_or(silence, |over| silence.min(over));
+        let shakes = self.peer.is_fresh() && !self.held_up;
+        if shakes { silence.min(self.opened + settings.handshake_timeout) } else { silence }
     }
 
     /// Does what a deadline asks for; says whether the socket is over.
@@ -169,12 +178,13 @@ impl Socket {
             self.cut();
             return true;
         }
-        if self.held_up {
+        if self.over.is_some_and(|over| over <= now) {
+            self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+        } else if self.held_up {
             // Whatever it says meanwhile is not heard.
-            self.heard = now;
+            (self.heard, self.pinged) = (now, None);
             return self.go_on();
-        }
-        if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
+        } else if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
             count_limit("handshake_time");
             self.close(1008, "no handshake");
         } else if self.pinged.is_some() {

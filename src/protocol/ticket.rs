@@ -121,11 +121,12 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::access::Identity;
     use crate::actors::command::null;
     use crate::actors::router::{Hub, Router};
 
     fn connection() -> (Rc<Connection>, ConnectionRef) {
-        Router::start(&Hub::new(1, Arc::new(|_, _| None))).connect(1 << 20)
+        Router::start(&Hub::new(1, Arc::new(|_, _| None))).connect(Arc::new(Identity::root("test")), 1 << 20)
     }
 
     /// What was answered, once everything on its way has arrived.

@@ -41,6 +41,7 @@ mod official;
 mod oidc;
 mod openai;
 mod over_http;
+mod people;
 mod processes;
 mod programs;
 mod properties;

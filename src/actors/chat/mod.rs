@@ -14,7 +14,7 @@ pub mod decide;
 mod ending;
 pub mod limits;
 mod listed_process;
-mod message;
+pub mod message;
 pub mod pages;
 mod process;
 mod prompt;

@@ -309,7 +309,7 @@ impl SessionActor {
                 if let Some(session) = session {
                     let root = Channel::root();
                     let params = json!({ "channel": root.as_str(), "session": session.as_str() });
-                    shared.hub.notify(&root, &envelope::notification("root/sessionRemoved", &params));
+                    shared.hub.notify(&session, &envelope::notification("root/sessionRemoved", &params));
                     if let Some(root) = shared.root.get() {
                         root.do_send(RootMessage::SessionsChanged { by: -1 });
                     }

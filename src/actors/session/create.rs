@@ -143,7 +143,7 @@ impl SessionActor {
         let shared = Arc::clone(&self.shared);
         let summary: Option<SessionSummary> = core.summary().cloned();
         let uri = core.channel.clone();
-        let registry = Arc::clone(&self.shared);
+        let (session, registry) = (uri.clone(), Arc::clone(&self.shared));
         core.lane.release_on_disk(Box::new(move |_| {
             registry.registry.settle(uri.as_str());
             registry.registry.settle(first.as_str());
@@ -156,10 +156,10 @@ impl SessionActor {
                 }
                 let root = Channel::root();
                 let params = json!({ "channel": root.as_str(), "summary": summary });
-                shared.hub.notify(&root, &crate::actors::envelope::notification("root/sessionAdded", &params));
+                shared.hub.notify(&session, &crate::actors::envelope::notification("root/sessionAdded", &params));
                 if let Some(token) = progress {
                     let params = json!({ "channel": root.as_str(), "progressToken": token, "progress": 1, "total": 1 });
-                    shared.hub.notify(&root, &crate::actors::envelope::notification("root/progress", &params));
+                    shared.hub.notify(&session, &crate::actors::envelope::notification("root/progress", &params));
                 }
                 if let Some(root) = shared.root.get() {
                     root.do_send(RootMessage::SessionsChanged { by: 1 });

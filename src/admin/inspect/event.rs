@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::clock;
-use crate::events::{Origin, Record};
+use crate::events::{Kind, Origin, Record};
 use crate::projections::action::type_of;
+use crate::projections::fact::Fact;
 
 /// One line of `log list --json` and of `/api/log`, and the whole of `log show --json`.
 ///
@@ -47,7 +48,7 @@ impl From<&Record> for EventLine {
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
             bytes: record.action.len(),
-            action: action_of(&record.action),
+            action: action_of(record),
         }
     }
 }
@@ -65,8 +66,14 @@ impl EventLine {
     }
 }
 
-fn action_of(action: &[u8]) -> Box<RawValue> {
-    let text = on_one_line(String::from_utf8_lossy(action).into_owned());
+/// The action as it is stored, but for the hash of a token, which is shown to nobody.
+fn action_of(record: &Record) -> Box<RawValue> {
+    let mut text = on_one_line(String::from_utf8_lossy(&record.action).into_owned());
+    if record.kind == Kind::Host
+        && let Ok(Fact::UserTokenMade { hash, .. }) = Fact::from_stored(&record.action)
+    {
+        text = text.replace(&hash, "");
+    }
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
