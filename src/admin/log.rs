@@ -30,7 +30,7 @@ pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpRespon
     };
     let reading = Reading::new(scope, filter, log_reader(&admitted));
     if query.flag("follow")? {
-        return Ok(live::follow(admitted, reading, lines));
+        return live::follow(admitted, reading, lines);
     }
     Ok(events::streamed(&admitted.admin, reading, lines))
 }

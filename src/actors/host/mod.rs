@@ -35,7 +35,7 @@ pub use watches::{Watches, is_watch};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::pages;
+use crate::actors::chat::{self, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
@@ -375,6 +375,7 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
             attached: None,
+            held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
         if let Some(message) = sent::message_of(&mut value) {
@@ -390,7 +391,8 @@ impl Host {
                 _ => Ok(()),
             }
         };
-        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
+        let fits = |action: &Action| chat::check_length(action.bytes.len(), &self.shared.settings);
+        let action = action.and_then(|action| granted(&action).and_then(|()| fits(&action)).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             // Its name is nobody's to find.
@@ -455,7 +457,7 @@ impl Host {
         let Some(root) = self.shared.root.get() else { return };
         let refused = root.try_send(RootMessage::Dispatch { client, action });
         if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
-            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            let rejection = Rejection::too_much("the root has too much to do: try again");
             reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }
