@@ -113,21 +113,28 @@ impl Host {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub async fn change_people(&self, who: &Identity, change: PeopleChange) -> Result<Told, Refusal> {
-        let shared = &self.shared;
-        let _one_at_a_time = shared.people.changing.lock().await;
-        let now = shared.clock.now();
-        let people = shared.people.now();
-        let Decided { name, facts, token } = decide(shared, who, &people, change, now)?;
-        let mut after = People::clone(&people);
-        facts.iter().for_each(|fact| after.apply(fact, now));
-        if !facts.is_empty() {
-            record(shared, who, &facts, now).await?;
-            shared.people.now.store(Arc::new(after.clone()));
-            shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
-        }
-        let person = after.get(&name).or_else(|| people.get(&name)).cloned().unwrap_or_default();
-        Ok(Told::of(&name, &person, token))
+        let (shared, who) = (Arc::clone(&self.shared), who.clone());
+        // Who asked may be gone before it is done: what is recorded has to be in force all the same.
+        let changed = tokio::spawn(async move { changed(&shared, &who, change).await });
+        changed.await.map_err(|fault| Refusal::new(RefusalKind::Internal, "internal", fault.to_string()))?
     }
+}
+
+async fn changed(shared: &Shared, who: &Identity, change: PeopleChange) -> Result<Told, Refusal> {
+    let mut channel = shared.people.changing.lock().await;
+    let now = shared.clock.now();
+    let people = shared.people.now();
+    let Decided { name, facts, token } = decide(shared, who, &people, change, now)?;
+    let mut after = People::clone(&people);
+    facts.iter().for_each(|fact| after.apply(fact, now));
+    if !facts.is_empty() {
+        record(shared, who, &facts, now, &mut channel).await?;
+        shared.people.now.store(Arc::new(after.clone()));
+        shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
+        shared.writer.barrier().await.map_err(|lost| refusal_of_lost(&lost))?;
+    }
+    let person = after.get(&name).or_else(|| people.get(&name)).cloned().unwrap_or_default();
+    Ok(Told::of(&name, &person, token))
 }
 
 /// What is to be recorded, and the token that was made for it.
@@ -258,16 +265,24 @@ fn token(name: &str, replaces: bool, expires: Option<Duration>, now: Millis) -> 
     Ok((token, made))
 }
 
-async fn record(shared: &Shared, who: &Identity, facts: &[Fact], at: Millis) -> Result<(), Refusal> {
-    let (channel, row) = (Channel::from(PEOPLE), catalogue::channel(shared.store.as_ref(), PEOPLE));
-    let known = row.map_err(Refusal::log_unavailable)?.map(|row| ChannelId(row.id));
-    let id = known.unwrap_or_else(|| shared.store.new_channel_id());
-    let rows = match known {
-        Some(_) => Vec::new(),
-        None => catalogue::register(&channel, id, ChannelKind::People, ChannelId(0)),
+/// Records facts of the people; `channel` is the number of theirs, once it is handed over.
+async fn record(
+    shared: &Shared,
+    who: &Identity,
+    facts: &[Fact],
+    at: Millis,
+    channel: &mut Option<ChannelId>,
+) -> Result<(), Refusal> {
+    let name = Channel::from(PEOPLE);
+    let (id, rows) = match *channel {
+        Some(id) => (id, Vec::new()),
+        None => {
+            let id = shared.store.new_channel_id();
+            (id, catalogue::register(&name, id, ChannelKind::People, ChannelId(0)))
+        }
     };
     let event = |fact: &Fact| NewEvent {
-        channel: channel.clone(),
+        channel: name.clone(),
         channel_id: id,
         kind: Kind::Host,
         at,
@@ -282,5 +297,6 @@ async fn record(shared: &Shared, who: &Identity, facts: &[Fact], at: Millis) -> 
     let stopping = || Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
     shared.root.get().ok_or_else(stopping)?.do_send(RootMessage::Record { batch, reply });
     answer.await.map_err(|_| stopping())??;
-    shared.writer.barrier().await.map_err(|lost| refusal_of_lost(&lost))
+    *channel = Some(id);
+    Ok(())
 }

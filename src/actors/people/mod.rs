@@ -16,7 +16,7 @@ use super::identity::Identity;
 use super::registry::Resolved;
 use super::shared::Shared;
 use crate::events::rows::ChannelKind;
-use crate::events::{Channel, ServerSeq, Store};
+use crate::events::{Channel, ChannelId, ServerSeq, Store};
 use crate::projections::people::{Grant, Operation, PEOPLE, People};
 use crate::projections::{FoldFault, catalogue, replay};
 
@@ -24,8 +24,9 @@ use crate::projections::{FoldFault, catalogue, replay};
 #[derive(Default)]
 pub struct PeopleInForce {
     now: ArcSwap<People>,
-    /// Held while a change is decided and recorded.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while a change is decided and recorded: the number of the people's channel, once it has one. With `interval` its row may not
+    /// be on disk yet.
+    changing: tokio::sync::Mutex<Option<ChannelId>>,
 }
 
 impl PeopleInForce {
@@ -35,12 +36,13 @@ impl PeopleInForce {
     /// [`FoldFault`] when they cannot be read.
     pub fn read(store: &dyn Store) -> Result<Self, FoldFault> {
         let row = catalogue::channel(store, PEOPLE)?;
-        let at = match row {
-            Some(row) => replay::fold::<People>(store, crate::events::ChannelId(row.id), ServerSeq::MAX, false)?,
+        let channel = row.map(|row| ChannelId(row.id));
+        let at = match channel {
+            Some(channel) => replay::fold::<People>(store, channel, ServerSeq::MAX, false)?,
             None => None,
         };
         let now = ArcSwap::from_pointee(at.map(|at| at.fold).unwrap_or_default());
-        Ok(Self { now, changing: tokio::sync::Mutex::default() })
+        Ok(Self { now, changing: tokio::sync::Mutex::new(channel) })
     }
 
     /// Who there is, as of now.
