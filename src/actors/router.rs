@@ -345,7 +345,9 @@ impl Router {
                 Watch::Channels(channels) => channels.iter().all(reads),
             });
             let known = self.hub.asks(&connection.who, |shared| shared.is_known(&connection.who));
-            if !(known && watched && connection.channels().iter().all(reads)) {
+            if !known {
+                connection.close(CLOSE_NOT_PERMITTED, TOKEN_ENDED.into());
+            } else if !(watched && connection.channels().iter().all(reads)) {
                 cut_off(connection);
             }
             if let Some(watching) = watches {
@@ -398,6 +400,9 @@ impl Router {
         }
     }
 }
+
+/// What a connection hears whose token has ended.
+pub const TOKEN_ENDED: &str = "the token has ended: come back with another one";
 
 /// Ends a connection that may no longer hear what it hears. It may come back for what is left to it.
 fn cut_off(connection: &Connection) {

@@ -33,6 +33,7 @@ use super::peer::Peer;
 use super::{ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
 use crate::actors::connection::CLOSE_NOT_PERMITTED;
+use crate::actors::router::TOKEN_ENDED;
 
 /// The TCP connection below a request, so that it can be cut.
 #[derive(Clone)]
@@ -179,7 +180,7 @@ impl Socket {
             return true;
         }
         if self.over.is_some_and(|over| over <= now) {
-            self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+            self.close(CLOSE_NOT_PERMITTED, TOKEN_ENDED);
         } else if self.held_up {
             // Whatever it says meanwhile is not heard.
             (self.heard, self.pinged) = (now, None);

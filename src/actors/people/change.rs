@@ -23,6 +23,9 @@ use crate::projections::people::{Grant, KeptToken, PEOPLE, People, Person, Role,
 const TOKEN_BYTES: usize = 32;
 /// How tokens begin, so that they are found where they should not be.
 pub const TOKEN: &str = "sbt_";
+/// How soon a token may end, and how late.
+pub const MIN_EXPIRY: Duration = Duration::from_secs(1);
+pub const MAX_EXPIRY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The most tokens of one person.
 const MAX_TOKENS: usize = 100;
 
@@ -133,7 +136,9 @@ async fn changed(shared: &Shared, who: &Identity, change: PeopleChange) -> Resul
         shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
         shared.writer.barrier().await.map_err(|lost| refusal_of_lost(&lost))?;
     }
-    let person = after.get(&name).or_else(|| people.get(&name)).cloned().unwrap_or_default();
+    // Who was removed has no token any more.
+    let gone = || people.get(&name).map(|person| Person { tokens: Vec::new(), ..person.clone() });
+    let person = after.get(&name).cloned().or_else(gone).unwrap_or_default();
     Ok(Told::of(&name, &person, token))
 }
 
@@ -237,7 +242,7 @@ fn outranks(shared: &Shared, who: &Identity, person: &Person) -> Result<(), Refu
     let (roles, grants): (Vec<_>, Vec<_>) =
         (person.roles.iter().copied().collect(), person.grants.iter().cloned().collect());
     holds(shared, who, &roles, &grants).map_err(|refusal| Refusal {
-        message: refusal.message.replace("nobody gives what", "nobody changes who may do what"),
+        message: refusal.message.replace("nobody gives what they may not do themselves", "they may do more than you"),
         ..refusal
     })
 }
@@ -247,10 +252,11 @@ fn token(name: &str, replaces: bool, expires: Option<Duration>, now: Millis) -> 
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    let expires = expires.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-    if expires == Some(0) {
-        return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", "expires: must be longer than nothing"));
+    if expires.is_some_and(|time| !(MIN_EXPIRY..=MAX_EXPIRY).contains(&time)) {
+        let text = "expires: from 1 second to 100 years";
+        return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", text));
     }
+    let expires = expires.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     let mut random = [0; TOKEN_BYTES];
     getrandom::fill(&mut random)
         .map_err(|error| Refusal::new(RefusalKind::Internal, "internal", format!("no random bytes: {error}")))?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use change::{PeopleChange, TOKEN, Told};
+pub use change::{MAX_EXPIRY, MIN_EXPIRY, PeopleChange, TOKEN, Told};
 
 use super::identity::Identity;
 use super::registry::Resolved;

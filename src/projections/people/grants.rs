@@ -200,7 +200,8 @@ impl FromStr for Grant {
         let what =
             what_of(subject, what).ok_or_else(|| bad(format!("there are *, read, write, {}", words(subject))))?;
         if let Some(session) = session {
-            if !session.contains(":/") || session.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            let other_kind = session.starts_with("ahp-") && !session.starts_with("ahp-session:/");
+            if !session.contains(":/") || other_kind || session.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err(bad("behind @ stands the URI of a session, such as ahp-session:/<id>".into()));
             }
             if subject.is_some_and(|subject| !subject.is_of_sessions()) {
@@ -349,6 +350,7 @@ mod tests {
         assert!(problem("chat:reed").contains("turns, create"));
         assert!(problem("chat:admin").contains("turns"));
         assert!(problem("chat:send@nowhere").contains("ahp-session:/<id>"));
+        assert!(problem("chat:send@ahp-chat:/c").contains("ahp-session:/<id>"));
         assert!(problem("file:read@ahp-session:/s").contains("only chat, session, log"));
         assert!(problem("").contains("SUBJECT:OPERATION"));
     }
