@@ -23,6 +23,7 @@ pub mod probing;
 pub mod registry;
 pub mod rejection;
 pub mod resent;
+pub mod resource_tokens;
 pub mod root;
 pub mod router;
 pub mod session;

@@ -132,7 +132,7 @@ impl Socket {
                     // The peer is gone.
                     Some(Err(_)) | None => break,
                 },
-                () = connection.ending.notified() => { self.closing.get_or_insert_with(Instant::now); }
+                () = connection.ending.notified() => self.begin_closing(),
                 () = sleep_until(self.deadline()) => if self.tick() { break },
             }
         }
@@ -182,8 +182,14 @@ impl Socket {
         false
     }
 
-    fn close(&mut self, code: u16, reason: &str) {
+    /// From now on nothing is served; nor is anything done any more with what its peer gave.
+    fn begin_closing(&mut self) {
         self.closing.get_or_insert_with(Instant::now);
+        self.peer.forget_tokens();
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        self.begin_closing();
         self.peer.connection.close(code, reason.to_owned());
     }
 
