@@ -8,6 +8,7 @@ mod actors;
 mod approvals;
 mod attached_chats;
 mod attachments;
+mod authenticate;
 mod background;
 mod batches;
 mod cases;
