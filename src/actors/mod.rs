@@ -20,6 +20,7 @@ pub mod moves;
 pub mod owed;
 pub mod people;
 pub mod probing;
+pub mod received;
 pub mod registry;
 pub mod rejection;
 pub mod resent;

@@ -198,7 +198,7 @@ impl Router {
         let id = self.hub.next_connection.fetch_add(1, Ordering::Relaxed);
         let connection = Connection::new(id, who, unsent_limit);
         self.connections.borrow_mut().insert(id, Rc::clone(&connection));
-        (connection, ConnectionRef { id, router: self.sender.clone() })
+        (connection, ConnectionRef { id, router: self.sender.clone(), received: Arc::default() })
     }
 
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.

@@ -109,11 +109,11 @@ pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket:
 /// Serves a notification; what is wrong with it is only for the log.
 pub fn notification(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>) {
     let (Some(Handler::Notification(serve)), Some(caller)) = (find(method), peer.caller()) else {
-        return tracing::debug!(method, "a notification that is not served");
+        return tracing::debug!("a notification that is not served");
     };
     let served = Params::read(params).and_then(|params| serve(peer, &caller, &params));
     if let Err(refusal) = served {
-        tracing::debug!(method, %refusal, "a malformed notification");
+        tracing::debug!(method, code = refusal.code, "a malformed notification");
     }
 }
 

@@ -85,11 +85,11 @@ impl Peer {
     /// Takes a text message.
     pub fn receive(self: &Rc<Self>, text: &str) {
         metrics::counter!("scrollback_frames_received_total").increment(1);
-        match frame::split(text) {
+        let settings = &self.app.settings;
+        match frame::split(text, settings.max_nesting) {
             Ok(Incoming::Request { id, method, params }) => {
-                let settings = &self.app.settings;
                 let max_answer = settings.max_message_sent;
-                match self.in_flight.ticket(id, &self.to, settings.max_in_flight, max_answer) {
+                match self.in_flight.ticket(id, text.len(), &self.to, settings.max_in_flight, max_answer) {
                     Ok(ticket) => methods::request(self, &method, params, ticket),
                     Err(refusal) => self.push(refusal_frame(id, &refusal)),
                 }

@@ -36,7 +36,7 @@ pub use watches::{Watches, is_watch};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::pages;
+use crate::actors::chat::{self, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
@@ -59,8 +59,9 @@ use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
 use crate::projections::action::{Action, type_of};
+use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
@@ -376,6 +377,7 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
             attached: None,
+            held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
         if let Some(message) = sent::message_of(&mut value) {
@@ -391,7 +393,8 @@ impl Host {
                 _ => Ok(()),
             }
         };
-        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
+        let fits = |action: &Action| chat::check_length(action.bytes.len(), &self.shared.settings);
+        let action = action.and_then(|action| granted(&action).and_then(|()| fits(&action)).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             // Its name is nobody's to find.
@@ -456,7 +459,7 @@ impl Host {
         let Some(root) = self.shared.root.get() else { return };
         let refused = root.try_send(RootMessage::Dispatch { client, action });
         if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
-            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            let rejection = Rejection::too_much("the root has too much to do: try again");
             reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }
@@ -636,6 +639,28 @@ impl Host {
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
             Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
+    }
+
+    /// Writes down that `principal` changed files; answers once it is durable.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the log takes nothing: the files are changed all the same.
+    pub async fn note_resource_change(&self, principal: &Arc<str>, change: Fact) -> Result<(), Refusal> {
+        let event = NewEvent {
+            channel: Channel::root(),
+            channel_id: ChannelId::ROOT,
+            kind: Kind::Host,
+            at: self.shared.clock.now(),
+            principal: Arc::clone(principal),
+            origin: None,
+            about: None,
+            action: change.bytes(),
+        };
+        let (answered, answer) = tokio::sync::oneshot::channel();
+        let reply = Box::new(move |answer| drop(answered.send(answer)));
+        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
+        answer.await.map_err(stopping)?.map(|_| ())
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].
