@@ -13,6 +13,7 @@ pub mod clients;
 pub mod error;
 pub mod frame;
 
+mod authenticate;
 mod chats;
 mod collect;
 mod completions;
