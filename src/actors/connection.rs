@@ -114,6 +114,8 @@ pub struct Connection {
     pub id: ConnectionId,
     /// Who is behind it, since it was let in.
     pub who: Arc<Identity>,
+    /// Whether it is a stream of events over HTTP, which is resumed where it ended.
+    pub is_stream: Cell<bool>,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
@@ -152,6 +154,7 @@ impl Connection {
         Rc::new(Self {
             id,
             who,
+            is_stream: Cell::new(false),
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),

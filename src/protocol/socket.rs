@@ -110,8 +110,7 @@ impl Socket {
     fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
         let now = Instant::now();
         let wall = peer.app.host.clock().now();
-        let left = peer.who.expires_at.map(|at| u64::try_from(at.saturating_sub(wall)).unwrap_or(0));
-        let over = left.and_then(|left| now.checked_add(Duration::from_millis(left)));
+        let over = peer.who.time_left(wall).and_then(|left| now.checked_add(left));
         Self {
             peer,
             wire,

@@ -44,7 +44,7 @@ use crate::actors::core::ClientAction;
 use crate::actors::identity::Identity;
 use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::owed::{self, OwedResumes};
-use crate::actors::people::PeopleInForce;
+use crate::actors::people::{PeopleInForce, Reads};
 use crate::actors::probing::{AgentReport, Probes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
@@ -447,7 +447,7 @@ impl Host {
 
     /// Whether `who` may read what `channel` names now.
     pub fn may_read(&self, who: &Identity, channel: &str) -> bool {
-        self.shared.may_read_named(who, channel)
+        self.shared.reads(who, channel) == Reads::Yes
     }
 
     /// Whether who was let in would be let in now.
@@ -529,7 +529,7 @@ impl Host {
     pub fn create_chat(&self, caller: &Caller, command: CreateChat, reply: Reply) {
         if let Some(source) = command.source.as_ref().map(Source::chat)
             && !matches!(command.source, Some(Source::ForkAt { .. }))
-            && !self.shared.may_read_named(&caller.who, source)
+            && self.shared.reads(&caller.who, source) != Reads::Yes
         {
             let text = format!("source: there is no chat {source}");
             return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
@@ -556,8 +556,7 @@ impl Host {
         let session = match self.shared.registry.session_of_chat(source) {
             Ok(Some(session)) if may(Operation::ChatTurns, &session) && may(Operation::ChatFork, &session) => session,
             Ok(Some(session)) if may(Operation::ChatTurns, &session) => {
-                let text = format!("needs {}, which was not granted", Operation::ChatFork);
-                return reply(Err(Refusal::new(RefusalKind::NotPermitted, "not-permitted", text)));
+                return reply(Err(Refusal::not_permitted(Operation::ChatFork)));
             }
             Ok(_) => {
                 let text = format!("there is no chat {source}");
@@ -658,7 +657,7 @@ impl Host {
         };
         let (answered, answer) = tokio::sync::oneshot::channel();
         let reply = Box::new(move |answer| drop(answered.send(answer)));
-        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        self.shared.tell_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply })?;
         let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
         answer.await.map_err(stopping)?.map(|_| ())
     }
@@ -758,11 +757,18 @@ fn way_of(
         Ok(_) => Err(not_found(uri)),
         Err(fault) => Err(Refusal::log_unavailable(fault)),
     };
+    // Moves go one at a time: what was so when this one was asked for may be otherwise now.
+    let permit = |operation: Operation, found: &Resolved| match shared.may_there(who, operation, found) {
+        true => Ok(()),
+        false => Err(Refusal::not_permitted(operation)),
+    };
     let found = find(chat, ChannelKind::Chat)?;
+    permit(Operation::ChatMove, &found)?;
     let to = match destination {
         Destination::NewSession => MoveTo::NewSession,
         Destination::Session { session, after } => {
             let session = find(&session, ChannelKind::Session)?;
+            permit(Operation::ChatCreate, &session)?;
             MoveTo::Session { session: session.channel, id: session.id, after }
         }
     };

@@ -10,7 +10,6 @@ use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::host::Host;
 use crate::actors::identity::Identity;
 use crate::actors::root::RootMessage;
-use crate::actors::session::refusal_of_lost;
 use crate::actors::shared::Shared;
 use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
@@ -134,7 +133,6 @@ async fn changed(shared: &Shared, who: &Identity, change: PeopleChange) -> Resul
         record(shared, who, &facts, now, &mut channel).await?;
         shared.people.now.store(Arc::new(after.clone()));
         shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
-        shared.writer.barrier().await.map_err(|lost| refusal_of_lost(&lost))?;
     }
     // Who was removed has no token any more.
     let gone = || people.get(&name).map(|person| Person { tokens: Vec::new(), ..person.clone() });
@@ -201,7 +199,9 @@ fn decide(
         PeopleChange::Token { name, replace, expires } => {
             let person = there(&name)?;
             outranks(shared, who, person)?;
-            if !replace && person.tokens.len() >= MAX_TOKENS {
+            let living = person.tokens.iter().filter(|kept| kept.expires_at.is_none_or(|at| at > now)).count();
+            if !replace && living >= MAX_TOKENS {
+                metrics::counter!("scrollback_limit_met_total", "limit" => "tokens").increment(1);
                 let text = format!("{name} has {MAX_TOKENS} tokens, which is the most: replace them");
                 return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
             }
@@ -301,7 +301,7 @@ async fn record(
     let (answered, answer) = oneshot::channel();
     let reply = Box::new(move |answer| drop(answered.send(answer)));
     let stopping = || Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
-    shared.root.get().ok_or_else(stopping)?.do_send(RootMessage::Record { batch, reply });
+    shared.tell_root(RootMessage::Record { batch, reply })?;
     answer.await.map_err(|_| stopping())??;
     *channel = Some(id);
     Ok(())

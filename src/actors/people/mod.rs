@@ -60,6 +60,21 @@ impl PeopleInForce {
     }
 }
 
+/// Whether somebody may read a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    Yes,
+    No,
+    /// It is not there any more, or not yet, or cannot be looked up: that takes nothing away from anybody.
+    NotThere,
+}
+
+impl Reads {
+    fn known(may: bool) -> Self {
+        if may { Reads::Yes } else { Reads::No }
+    }
+}
+
 impl Shared {
     /// Whether `who` may do it for the host as a whole, or in the session that `session` names.
     pub fn may(&self, who: &Identity, operation: Operation, session: Option<&str>) -> bool {
@@ -101,15 +116,18 @@ impl Shared {
         }
     }
 
-    /// Whether `who` may read what `channel` names; nobody may what names nothing.
-    pub fn may_read_named(&self, who: &Identity, channel: &str) -> bool {
+    /// Whether `who` may read what `channel` names now.
+    pub fn reads(&self, who: &Identity, channel: &str) -> Reads {
         if who.is_root() {
-            return true;
+            return Reads::Yes;
         }
         if super::host::is_watch(channel) {
-            return self.may(who, Operation::FileRead, None);
+            return Reads::known(self.may(who, Operation::FileRead, None));
         }
-        matches!(self.registry.resolve(channel), Ok(Some(found)) if self.may_read(who, &found))
+        match self.registry.resolve(channel) {
+            Ok(Some(found)) => Reads::known(self.may_read(who, &found)),
+            Ok(None) | Err(_) => Reads::NotThere,
+        }
     }
 
     /// The channel that `uri` names now, where `who` may read it: for everybody else there is none.
