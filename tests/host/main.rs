@@ -40,6 +40,7 @@ mod official;
 mod oidc;
 mod openai;
 mod people;
+mod permissions;
 mod processes;
 mod programs;
 mod properties;
