@@ -14,6 +14,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use scrollback::access::Gate;
+use scrollback::access::seats::Seats;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::admin::{self, Admin};
 use scrollback::clock::Clock;
@@ -40,6 +41,7 @@ struct Options {
     data: Option<std::path::PathBuf>,
     metrics_public: bool,
     unsent_limit: Option<usize>,
+    seats: Option<usize>,
 }
 
 impl Served {
@@ -153,6 +155,8 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         metrics_public: options.metrics_public,
         unsent_limit: options.unsent_limit.unwrap_or(8 << 20),
+        max_body: 1 << 20,
+        seats: Seats::new(options.seats.unwrap_or(100), 100),
     }
 }
 

@@ -9,8 +9,10 @@
 //! command.
 //! Source: the outer contract, endpoints; AHP threat model.
 
+pub mod arriving;
 pub mod check;
 pub mod oidc;
+pub mod seats;
 pub mod table;
 
 use std::net::SocketAddr;

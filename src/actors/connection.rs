@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use super::asked::{Answered, Asked, NoAnswer};
 use super::envelope::{self, Envelope};
 use super::identity::Identity;
+use super::received::Received;
 use super::router::RouterMessage;
 use crate::events::{Channel, ServerSeq};
 
@@ -31,6 +32,8 @@ pub type ConnectionId = u64;
 pub struct ConnectionRef {
     pub id: ConnectionId,
     pub(super) router: UnboundedSender<RouterMessage>,
+    /// What the client sent and nothing has become of yet.
+    pub received: Arc<Received>,
 }
 
 impl ConnectionRef {
@@ -55,7 +58,12 @@ impl ConnectionRef {
     /// [`NoAnswer`] when it refuses or is gone. How long to wait is for the caller.
     pub fn ask(&self, method: &'static str, params: Value) -> impl Future<Output = Answered> + use<> {
         let (answer, answered) = oneshot::channel();
-        self.run(Box::new(move |connection| connection.ask(method, &params, answer)));
+        let received = Arc::clone(&self.received);
+        self.run(Box::new(move |connection| {
+            connection.ask(method, &params, answer);
+            // One that is not read for a while is read for its answer.
+            received.look_again();
+        }));
         async move { answered.await.unwrap_or(Err(NoAnswer::Gone)) }
     }
 
@@ -183,6 +191,11 @@ impl Connection {
     /// Takes the client's answer to the question with this number.
     pub fn answered(&self, number: u64, answer: Answered) {
         self.asked.borrow_mut().answer(number, answer);
+    }
+
+    /// Whether the client has still to answer something: then it must be read.
+    pub fn is_asked(&self) -> bool {
+        self.asked.borrow_mut().is_open()
     }
 
     /// The client is gone and answers nothing any more.
@@ -465,7 +478,7 @@ impl Caller {
     pub fn nobody(principal: &str) -> Self {
         let (router, _) = tokio::sync::mpsc::unbounded_channel();
         Self {
-            connection: ConnectionRef { id: 0, router },
+            connection: ConnectionRef { id: 0, router, received: Arc::default() },
             client_id: Arc::from(""),
             principal: principal.into(),
             who: Arc::new(Identity::bare(principal)),

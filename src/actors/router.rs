@@ -26,6 +26,8 @@ pub enum RouterMessage {
     /// A notification about a session, for those of the root's subscribers who may see it in the list: not state, never
     /// replayed.
     Notify { session: Channel, frame: ByteString },
+    /// The same for one person alone.
+    NotifyOne { principal: Arc<str>, frame: ByteString },
     /// An action that is in no log, for the subscribers of its channel, at this place among the events.
     Pass(Arc<Envelope>),
     /// A frame for one connection.
@@ -97,6 +99,11 @@ impl Hub {
     /// Sends a notification about `session` to those of the root's subscribers who may see it in the list.
     pub fn notify(&self, session: &Channel, frame: &ByteString) {
         self.tell_all(|| RouterMessage::Notify { session: session.clone(), frame: frame.clone() });
+    }
+
+    /// Sends a notification to the connections of this principal among the root's subscribers.
+    pub fn notify_one(&self, principal: &Arc<str>, frame: &ByteString) {
+        self.tell_all(|| RouterMessage::NotifyOne { principal: Arc::clone(principal), frame: frame.clone() });
     }
 
     /// What this principal may do has changed; `None` for what anybody may do.
@@ -191,7 +198,7 @@ impl Router {
         let id = self.hub.next_connection.fetch_add(1, Ordering::Relaxed);
         let connection = Connection::new(id, who, unsent_limit);
         self.connections.borrow_mut().insert(id, Rc::clone(&connection));
-        (connection, ConnectionRef { id, router: self.sender.clone() })
+        (connection, ConnectionRef { id, router: self.sender.clone(), received: Arc::default() })
     }
 
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.
@@ -272,6 +279,13 @@ impl Router {
             RouterMessage::Notify { session, frame } => {
                 self.each_subscriber(&Channel::root(), dirty, |connection| {
                     if self.hub.may_list(&connection.who, &session) {
+                        connection.push_notification(frame.clone());
+                    }
+                });
+            }
+            RouterMessage::NotifyOne { principal, frame } => {
+                self.each_subscriber(&Channel::root(), dirty, |connection| {
+                    if connection.who.principal == principal {
                         connection.push_notification(frame.clone());
                     }
                 });

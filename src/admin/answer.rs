@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::error::BlockingError;
+use actix_web::error::{BlockingError, JsonPayloadError};
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 use futures_util::future::LocalBoxFuture;
@@ -12,6 +12,8 @@ use serde_json::json;
 
 use super::inspect::BadFilter;
 use super::{Admin, Worker};
+use crate::access::arriving::is_late;
+use crate::access::seats::Full;
 use crate::access::{Identity, Refused, check};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::router::Router;
@@ -67,6 +69,31 @@ impl From<Refused> for ApiFault {
             Refused::ForeignHost => "foreign-host",
         };
         Self { status: refused.response().status(), code, message: refused.to_string() }
+    }
+}
+
+impl From<Full> for ApiFault {
+    fn from(full: Full) -> Self {
+        Self { status: full.status(), code: "limit-exceeded", message: full.to_string() }
+    }
+}
+
+/// How bodies are read: JSON of at most `max` bytes, that arrives in time.
+pub fn bodies(max: usize) -> web::JsonConfig {
+    web::JsonConfig::default().limit(max).error_handler(move |error, _| of_body(&error, max).into())
+}
+
+fn of_body(error: &JsonPayloadError, max: usize) -> ApiFault {
+    let fault = |status, code, message: String| ApiFault { status, code, message };
+    match error {
+        JsonPayloadError::OverflowKnownLength { .. } | JsonPayloadError::Overflow { .. } => {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "request_body").increment(1);
+            fault(StatusCode::PAYLOAD_TOO_LARGE, "limit-exceeded", format!("the body has more than {max} bytes"))
+        }
+        JsonPayloadError::Payload(problem) if is_late(problem) => {
+            fault(StatusCode::REQUEST_TIMEOUT, "limit-exceeded", "the body did not arrive in time".into())
+        }
+        other => fault(StatusCode::BAD_REQUEST, "bad-body", other.to_string()),
     }
 }
 

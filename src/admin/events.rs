@@ -43,7 +43,7 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
         return Ok(streamed(&admitted.admin, reading, envelopes));
     }
     let watch = channels.map_or(Watch::All, |all| Watch::Channels(all.into_iter().map(|(name, _)| name).collect()));
-    Ok(live::server_sent(admitted, reading, watch))
+    live::server_sent(admitted, reading, watch)
 }
 
 /// A response of pages, one read ahead of the one that is being taken. No thread waits for a slow reader.

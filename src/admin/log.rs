@@ -17,7 +17,7 @@ use crate::actors::command::Refusal;
 use crate::events::{Channel, Record, Store};
 use crate::projections::people::Operation;
 
-const FILTERS: [&str; 8] = ["channel", "type", "after", "before", "since", "by", "limit", "follow"];
+const FILTERS: [&str; 9] = ["channel", "type", "after", "before", "since", "by", "privileged", "limit", "follow"];
 
 /// `GET /api/log`: events as JSON lines; with `follow=true` the later ones too, as they come.
 pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
@@ -30,7 +30,7 @@ pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpRespon
     };
     let reading = Reading::new(scope, filter, log_reader(&admitted));
     if query.flag("follow")? {
-        return Ok(live::follow(admitted, reading, lines));
+        return live::follow(admitted, reading, lines);
     }
     Ok(events::streamed(&admitted.admin, reading, lines))
 }
@@ -72,6 +72,7 @@ fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
         before: query.number("before")?,
         since: query.text("since")?,
         by: query.text("by")?,
+        privileged: query.flag("privileged")?,
         limit: query.number("limit")?,
     })
 }

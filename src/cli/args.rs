@@ -171,6 +171,9 @@ pub struct ListArgs {
     /// deployment token
     #[arg(long, value_name = "PRINCIPAL")]
     pub by: Option<String>,
+    /// Only what an audit looks for: permissions, settings, decisions about tools, files, erasures. Marked with ! in the list
+    #[arg(long)]
+    pub privileged: bool,
     /// At most so many
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,

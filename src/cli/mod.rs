@@ -12,6 +12,7 @@ mod keeping;
 mod listening;
 mod log;
 mod logs;
+mod open_files;
 mod out;
 mod reach;
 mod serve;

@@ -58,7 +58,8 @@ impl Out {
         let seq = self.painted(BOLD, &format!("{:>8}", event.server_seq));
         let rest =
             self.painted(DIM, &format!("{:<12}  {}  {} B", event.principal, visible(&event.channel), event.bytes));
-        self.line(&format!("{seq}  {}  {:<30}  {rest}", event.at, visible(&event.kind)))
+        let mark = if event.privileged { "!" } else { " " };
+        self.line(&format!("{seq} {mark}{}  {:<30}  {rest}", event.at, visible(&event.kind)))
     }
 
     /// One event, whole, for people.
@@ -70,6 +71,7 @@ impl Out {
             ("type", event.kind.clone()),
             ("at", event.at.clone()),
             ("principal", event.principal.clone()),
+            ("privileged", if event.privileged { "yes" } else { "no" }.into()),
             ("origin", origin.unwrap_or_else(|| "the host".into())),
             ("bytes", event.bytes.to_string()),
         ];

@@ -98,6 +98,14 @@ pub enum Fact {
     /// The canvas is gone: its page is not served any more.
     #[serde(rename = "host/canvasClosed")]
     CanvasClosed,
+    /// Somebody changed files of the host's machine: with which operation, and where to for one that has two places.
+    #[serde(rename = "host/resourceChanged")]
+    ResourceChanged {
+        operation: String,
+        uri: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        destination: Option<String>,
+    },
     /// There is a new person.
     #[serde(rename = "host/userAdded")]
     UserAdded { user: String, roles: Vec<Role>, grants: Vec<Grant> },

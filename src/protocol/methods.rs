@@ -12,7 +12,10 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals, watches};
+use super::{
+    authenticate, chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals,
+    watches,
+};
 use crate::access::check;
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
@@ -33,6 +36,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("ping", Handler::Always(handshake::ping)),
     ("initialize", Handler::Always(handshake::initialize)),
     ("reconnect", Handler::Always(reconnect::reconnect)),
+    ("authenticate", Handler::Request(authenticate::authenticate)),
     ("subscribe", Handler::Request(subscribe::subscribe)),
     ("unsubscribe", Handler::Notification(subscribe::unsubscribe)),
     ("listSessions", Handler::Request(sessions::list)),
@@ -105,11 +109,11 @@ pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket:
 /// Serves a notification; what is wrong with it is only for the log.
 pub fn notification(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>) {
     let (Some(Handler::Notification(serve)), Some(caller)) = (find(method), peer.caller()) else {
-        return tracing::debug!(method, "a notification that is not served");
+        return tracing::debug!("a notification that is not served");
     };
     let served = Params::read(params).and_then(|params| serve(peer, &caller, &params));
     if let Err(refusal) = served {
-        tracing::debug!(method, %refusal, "a malformed notification");
+        tracing::debug!(method, code = refusal.code, "a malformed notification");
     }
 }
 

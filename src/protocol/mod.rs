@@ -13,6 +13,7 @@ pub mod clients;
 pub mod error;
 pub mod frame;
 
+mod authenticate;
 mod chats;
 mod collect;
 mod completions;
@@ -27,7 +28,6 @@ mod peer;
 mod reconnect;
 mod replay;
 mod resources;
-mod seats;
 mod sessions;
 mod socket;
 mod subscribe;
@@ -48,10 +48,10 @@ use tokio::sync::Semaphore;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use crate::access::Gate;
+use crate::access::seats::Seats;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
 use clients::ClientMemory;
-use seats::Seats;
 
 pub use extensions::NAMES as EXTENSIONS;
 pub use socket::on_connect;
@@ -63,6 +63,8 @@ pub struct ProtocolSettings {
     pub max_message: usize,
     /// The same before the handshake.
     pub max_message_before_handshake: usize,
+    /// Arrays and objects within each other in a message from a client.
+    pub max_nesting: usize,
     /// Bytes of one frame that the host sends; longer messages go as continuations.
     pub max_frame_sent: usize,
     /// Bytes of one message that the host sends.
@@ -74,6 +76,10 @@ pub struct ProtocolSettings {
     pub max_connections_of_one: usize,
     /// Requests of a connection that are not answered yet.
     pub max_in_flight: usize,
+    /// Actions of a connection that nothing has become of yet; then it is not read.
+    pub max_actions_in_flight: usize,
+    /// Bytes of what a connection sent and nothing has become of yet; then it is not read.
+    pub max_received: usize,
     /// How long the handshake may take after the upgrade.
     pub handshake_timeout: Duration,
     /// After how much silence of the peer it is pinged.
@@ -95,6 +101,7 @@ impl Default for ProtocolSettings {
         Self {
             max_message: 48 << 20,
             max_message_before_handshake: 1 << 20,
+            max_nesting: 64,
             max_frame_sent: 1 << 20,
             max_message_sent: 48 << 20,
             max_unsent: 8 << 20,
@@ -102,6 +109,8 @@ impl Default for ProtocolSettings {
             max_connections: 10_000,
             max_connections_of_one: 1_000,
             max_in_flight: 256,
+            max_actions_in_flight: 128,
+            max_received: 128 << 10,
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(30),
@@ -128,7 +137,8 @@ pub struct App {
     files: Arc<Semaphore>,
     /// The same for searches, which do not wait behind files.
     searches: Arc<Semaphore>,
-    seats: Arc<Seats>,
+    /// The seats of all connections; live streams of events take theirs here too.
+    pub seats: Arc<Seats>,
 }
 
 impl App {

@@ -85,11 +85,11 @@ impl Peer {
     /// Takes a text message.
     pub fn receive(self: &Rc<Self>, text: &str) {
         metrics::counter!("scrollback_frames_received_total").increment(1);
-        match frame::split(text) {
+        let settings = &self.app.settings;
+        match frame::split(text, settings.max_nesting) {
             Ok(Incoming::Request { id, method, params }) => {
-                let settings = &self.app.settings;
                 let max_answer = settings.max_message_sent;
-                match self.in_flight.ticket(id, &self.to, settings.max_in_flight, max_answer) {
+                match self.in_flight.ticket(id, text.len(), &self.to, settings.max_in_flight, max_answer) {
                     Ok(ticket) => methods::request(self, &method, params, ticket),
                     Err(refusal) => self.push(refusal_frame(id, &refusal)),
                 }
@@ -220,6 +220,7 @@ impl Peer {
         let windows = self.connection.windows();
         self.router.disconnect(self.connection.id);
         self.app.host.left_watches(self.connection.id);
+        self.forget_tokens();
         let Some(caller) = caller else { return };
         let kept = windows.into_iter().filter(|(alias, _)| !is_watch(alias.as_str()));
         let seen = kept.map(|(alias, oldest)| {
@@ -229,6 +230,11 @@ impl Peer {
         });
         self.app.clients.remember_windows(&caller.client_id, seen);
         self.app.host.client_gone(&caller);
+    }
+
+    /// Forgets the tokens that came over this connection.
+    pub fn forget_tokens(&self) {
+        self.app.host.forget_tokens(self.connection.id);
     }
 
     /// Queues a frame from this thread.

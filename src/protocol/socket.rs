@@ -2,7 +2,8 @@
 //!
 //! Two sides: the response's body writes ([`super::outbox`]), and a task here reads, keeps the time, and lets the
 //! connection go. A socket that is closing has its close frame written after what is queued; then the peer has
-//! `close_timeout` to answer it, or its TCP connection is cut, which is what ends one that reads nothing at all.
+//! `close_timeout` to answer it, or its TCP connection is cut, which is what ends one that reads nothing at all. A client
+//! whose messages come faster than they are served is not read for a while: TCP makes it wait.
 //!
 //! Close codes: 1000 answers the peer's own close; 1001 the host stops, or the peer was silent (it may come back); 1002
 //! broken framing; 1007 text that is not UTF-8; 1008 no handshake, or none that can succeed; 1009 a message over the
@@ -29,8 +30,8 @@ use super::error::count_limit;
 use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
 use super::peer::Peer;
-use super::seats::Seat;
 use super::{ProtocolSettings, Transport, Worker};
+use crate::access::seats::Seat;
 use crate::actors::connection::CLOSE_NOT_PERMITTED;
 
 /// The TCP connection below a request, so that it can be cut.
@@ -99,6 +100,8 @@ struct Socket {
     over: Option<Instant>,
     /// Whether nothing of what still comes can be understood.
     deaf: bool,
+    /// Whether so much is being worked on that the client is not read.
+    held_up: bool,
     _seat: Seat,
 }
 
@@ -119,20 +122,26 @@ impl Socket {
             closing: None,
             over,
             deaf: false,
+            held_up: false,
             _seat: seat,
         }
     }
 
     async fn read(mut self, mut payload: web::Payload) {
         let connection = Rc::clone(&self.peer.connection);
+        let received = Arc::clone(&self.peer.to.received);
         loop {
             tokio::select! {
-                bytes = payload.next() => match bytes {
+                bytes = payload.next(), if !self.held_up => match bytes {
                     Some(Ok(bytes)) => if self.take(&bytes) { break },
                     // The peer is gone.
                     Some(Err(_)) | None => break,
                 },
-                () = connection.ending.notified() => { self.closing.get_or_insert_with(Instant::now); }
+                () = received.less(), if self.held_up => if self.go_on() { break },
+                () = connection.ending.notified() => {
+                    self.begin_closing();
+                    if self.held_up && self.go_on() { break }
+                }
                 () = sleep_until(self.deadline()) => if self.tick() { break },
             }
         }
@@ -155,7 +164,8 @@ impl Socket {
             None => self.heard + settings.ping_after,
         };
         let silence = self.over.map_or(silence, |over| silence.min(over));
-        if self.peer.is_fresh() { silence.min(self.opened + settings.handshake_timeout) } else { silence }
+        let shakes = self.peer.is_fresh() && !self.held_up;
+        if shakes { silence.min(self.opened + settings.handshake_timeout) } else { silence }
     }
 
     /// Does what a deadline asks for; says whether the socket is over.
@@ -170,10 +180,15 @@ impl Socket {
         }
         if self.over.is_some_and(|over| over <= now) {
             self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+        } else if self.held_up {
+            // Whatever it says meanwhile is not heard.
+            (self.heard, self.pinged) = (now, None);
+            return self.go_on();
         } else if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
             count_limit("handshake_time");
             self.close(1008, "no handshake");
         } else if self.pinged.is_some() {
+            count_limit("silence");
             self.close(1001, "nothing was heard: reconnect to go on");
         } else {
             self.pinged = Some(now);
@@ -182,8 +197,14 @@ impl Socket {
         false
     }
 
-    fn close(&mut self, code: u16, reason: &str) {
+    /// From now on nothing is served; nor is anything done any more with what its peer gave.
+    fn begin_closing(&mut self) {
         self.closing.get_or_insert_with(Instant::now);
+        self.peer.forget_tokens();
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        self.begin_closing();
         self.peer.connection.close(code, reason.to_owned());
     }
 
@@ -201,7 +222,36 @@ impl Socket {
         self.heard = Instant::now();
         self.pinged = None;
         self.inbox.feed(bytes);
+        self.serve_all()
+    }
+
+    /// Goes on with what was held up, if there is room for it; says whether the socket is over.
+    fn go_on(&mut self) -> bool {
+        if self.is_too_much() {
+            return false;
+        }
+        self.held_up = false;
+        self.heard = Instant::now();
+        self.serve_all()
+    }
+
+    /// Whether the client has to wait. One that is asked something is read for its answer.
+    fn is_too_much(&self) -> bool {
+        let settings = self.settings();
+        let received = &self.peer.to.received;
+        self.closing.is_none()
+            && received.is_full(settings.max_actions_in_flight, settings.max_received)
+            && !self.peer.connection.is_asked()
+    }
+
+    /// Serves the messages that are there, as long as there is room; says whether the socket is over.
+    fn serve_all(&mut self) -> bool {
         loop {
+            if !self.inbox.is_empty() && self.is_too_much() {
+                count_limit("received");
+                self.held_up = true;
+                return false;
+            }
             match self.inbox.next(self.limit()) {
                 Ok(None) => return false,
                 Ok(Some(Arrived::Close(_))) if self.closing.is_some() => return true,

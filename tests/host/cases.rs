@@ -341,6 +341,7 @@ async fn coming_back_resumes_from_a_number_and_what_cannot_be_resumed_is_said() 
         let mut back = Client::connect(host.address).await;
         assert_eq!(back.reconnect("c", number, &[&chat]).await["type"], json!("snapshot"));
     }
+    assert!(crate::harness::met("replay") > 0);
     let mut back = Client::connect(host.address).await;
     let answer = back.reconnect("c", host.host.store().tail(), &["ahp-chat:/gone"]).await;
     assert_eq!(answer["missing"], json!(["ahp-chat:/gone"]));

@@ -237,6 +237,7 @@ async fn a_session_holds_so_many_chats_and_no_more() {
     client.create_chat(S, "ahp-chat:/p").await;
     let more = json!({ "channel": S, "chat": "ahp-chat:/q" });
     assert_eq!(client.refused("createChat", more.clone()).await, (-32000, "limit-exceeded".to_owned()));
+    assert!(crate::harness::met("chats") > 0);
     client.ask("disposeChat", json!({ "channel": "ahp-chat:/p" })).await.unwrap();
     client.ask("createChat", more).await.unwrap();
 }

@@ -240,6 +240,7 @@ async fn a_call_that_takes_too_long_fails_and_its_client_comes_too_late() {
     owner.accepted(&chat, content(&entry, "nearly there")).await;
     clock.advance(1_000);
     fails_when(&host, &mut watcher, &chat, "its client did not answer within 600 s").await;
+    assert!(crate::harness::met("client_tool_time") > 0);
     assert_eq!(owner.rejected(&chat, completed(&entry, "late")).await, "request-not-found");
     // One that ended in time is not ended again.
     let entry = call(&mut watcher, &chat, "t2").await;

@@ -8,6 +8,7 @@ mod erasing;
 mod sessions;
 mod settings;
 mod states;
+mod tokens;
 mod tools;
 mod visuals;
 mod watches;
@@ -34,7 +35,7 @@ pub use watches::{Watches, is_watch};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::pages;
+use crate::actors::chat::{self, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
@@ -57,8 +58,9 @@ use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
 use crate::projections::action::{Action, ActionFault, type_of};
+use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
@@ -213,6 +215,7 @@ impl Host {
             clients: Clients::default(),
             people: Arc::new(people),
             tokens: ToolTokens::default(),
+            resource_tokens: Arc::default(),
             watches: Watches::default(),
             owed: OwedResumes::default(),
             links,
@@ -373,6 +376,7 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
             attached: None,
+            held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
         if let Some(message) = sent::message_of(&mut value) {
@@ -386,6 +390,7 @@ impl Host {
             if found.kind == ChannelKind::Session {
                 self.check_granted(&action.decoded)?;
             }
+            chat::check_length(action.bytes.len(), &self.shared.settings)?;
             Ok(Box::new(action))
         });
         match found.kind {
@@ -457,7 +462,7 @@ impl Host {
         let Some(root) = self.shared.root.get() else { return };
         let refused = root.try_send(RootMessage::Dispatch { client, action });
         if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
-            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            let rejection = Rejection::too_much("the root has too much to do: try again");
             reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }
@@ -642,6 +647,28 @@ impl Host {
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
             Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
+    }
+
+    /// Writes down that `principal` changed files; answers once it is durable.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the log takes nothing: the files are changed all the same.
+    pub async fn note_resource_change(&self, principal: &Arc<str>, change: Fact) -> Result<(), Refusal> {
+        let event = NewEvent {
+            channel: Channel::root(),
+            channel_id: ChannelId::ROOT,
+            kind: Kind::Host,
+            at: self.shared.clock.now(),
+            principal: Arc::clone(principal),
+            origin: None,
+            about: None,
+            action: change.bytes(),
+        };
+        let (answered, answer) = tokio::sync::oneshot::channel();
+        let reply = Box::new(move |answer| drop(answered.send(answer)));
+        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
+        answer.await.map_err(stopping)?.map(|_| ())
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].

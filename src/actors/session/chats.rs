@@ -58,8 +58,8 @@ impl SessionActor {
         if let Err(refusal) = self.check_new_chat(&core.borrow(), &command) {
             return refuse(&core.borrow(), refusal, reply);
         }
-        let max_text = self.shared.settings.max_message_text;
-        let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), max_text);
+        let shared = Arc::clone(&self.shared);
+        let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), &shared.settings);
         let beginning = match &command.source {
             None => None,
             Some(source) => match self.beginning(core, uri.as_str(), source) {

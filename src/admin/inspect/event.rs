@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::privileged::is_privileged;
 use crate::clock;
 use crate::events::{Kind, Origin, Record};
 use crate::projections::action::type_of;
@@ -24,6 +25,9 @@ pub struct EventLine {
     pub principal: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginLine>,
+    /// Whether it is one of those that an audit looks for; left out where it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
     /// Bytes of the action as it is stored.
     pub bytes: usize,
     /// The action as it is stored; `null` where that is no JSON.
@@ -47,6 +51,7 @@ impl From<&Record> for EventLine {
             at: clock::rfc3339(record.at),
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
+            privileged: is_privileged(record),
             bytes: record.action.len(),
             action: action_of(record),
         }

@@ -7,6 +7,7 @@
 mod event;
 mod filter;
 mod fold;
+mod privileged;
 mod reading;
 mod stats;
 mod verify;

@@ -109,6 +109,11 @@ impl Client {
         self.socket.send(Message::text(message.to_string())).await.unwrap();
     }
 
+    /// Sends a text message as it is, whatever it says.
+    pub async fn send_text(&mut self, text: &str) {
+        self.socket.send(Message::text(text.to_owned())).await.unwrap();
+    }
+
     /// `createSession` with the demo agent; returns the URI of its first chat.
     pub async fn create_session(&mut self, uri: &str) -> String {
         self.ask("createSession", json!({ "channel": uri, "provider": "demo" }))

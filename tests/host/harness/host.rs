@@ -82,6 +82,7 @@ impl TestHost {
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
     pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        super::metrics::count();
         let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
         if let Some(directory) = &data {
             options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
@@ -105,16 +106,19 @@ impl TestHost {
                     clock: host.clock().clone(),
                     ..Gate::at(address)
                 };
+                let unsent_limit = options.protocol.max_unsent;
+                let app = Arc::new(App::new(Arc::clone(&host), gate.clone(), options.protocol));
                 let admin = Data::new(Admin {
                     host: Arc::clone(&host),
                     gate: gate.clone(),
                     metrics: PrometheusBuilder::new().build_recorder().handle(),
                     metrics_public: false,
-                    unsent_limit: options.protocol.max_unsent,
+                    unsent_limit,
+                    max_body: 1 << 20,
+                    seats: Arc::clone(&app.seats),
                 });
                 let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
-                let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
-                let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
+                let tools = Data::new(Tools { host: Arc::clone(&host), gate });
                 let factory = move || {
                     let (app, visuals, tools) = (Arc::clone(&app), visuals.clone(), tools.clone());
                     let admin = admin.clone();

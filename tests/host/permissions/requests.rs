@@ -151,6 +151,7 @@ pub fn command(method: &str, place: &Place, client: (&str, i64), ground: &Ground
         "subscribe" | "fetchTurns" | "x-scrollback/listVisuals" | "x-scrollback/compact" => chat(json!({})),
         "x-scrollback/stateAt" => chat(json!({ "serverSeq": ground.host.host.store().tail() })),
         "listSessions" => root(json!({})),
+        "authenticate" => root(json!({ "resource": "https://api.example.com", "token": "token" })),
         "completions" => chat(json!({ "kind": "userMessage", "text": "/", "offset": 1 })),
         "resourceRead" | "resourceResolve" | "resourceRequest" => file("a.txt", json!({})),
         "resourceList" | "createResourceWatch" => file("", json!({})),
