@@ -351,6 +351,22 @@ async fn live_events_over_http_show_what_may_be_read_and_end_with_it() {
 }
 
 #[tokio::test]
+async fn somebody_has_so_many_good_tokens_and_no_more() {
+    let host = TestHost::in_memory();
+    let first = host.add_person("ada", &[Role::Guest], &[]).await;
+    let token = |replace| PeopleChange::Token { name: "ada".into(), replace, expires: None };
+    for _ in 1..100 {
+        host.change_people(token(false)).await;
+    }
+    let refusal = host.host.change_people(&Identity::root("test"), token(false)).await.unwrap_err();
+    assert_eq!(refusal.code, "limit-exceeded");
+    assert!(Client::connect_with(host.address, &first).await.is_ok());
+    let last = host.change_people(token(true)).await;
+    assert_eq!(last.tokens.len(), 1);
+    assert!(Client::connect_with(host.address, &last.token.unwrap()).await.is_ok());
+}
+
+#[tokio::test]
 async fn streams_end_with_the_token_that_they_came_with() {
     let host = TestHost::in_memory();
     host.client("root").await.create_session(S).await;
