@@ -151,9 +151,10 @@ mod tests {
     use tokio_util::codec::Decoder;
 
     use super::*;
+    use crate::actors::counts::Counts;
 
     fn outbox(max_frame: usize) -> Outbox {
-        let wire = Wire::new(Connection::new(1, 1_000));
+        let wire = Wire::new(Connection::new(1, 1_000, &Counts::default()));
         Outbox { wire, codec: Codec::new(), max_frame, rest: None, closed: false }
     }
 

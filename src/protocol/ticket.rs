@@ -11,6 +11,7 @@ use bytestring::ByteString;
 use super::error::{limit, refusal_frame, result_frame};
 use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Connection, ConnectionRef};
+use crate::actors::counts::Counted;
 
 /// How many requests of a connection are not answered yet.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +24,7 @@ pub struct Ticket {
     id: Option<String>,
     to: ConnectionRef,
     in_flight: InFlight,
+    _counted: Counted,
     /// Bytes of the longest answer.
     max_answer: usize,
 }
@@ -37,7 +39,8 @@ impl InFlight {
             return Err(limit("requests_in_flight", "too many requests in flight: wait for answers"));
         }
         self.0.fetch_add(1, Ordering::AcqRel);
-        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), max_answer })
+        let _counted = to.count_request();
+        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), _counted, max_answer })
     }
 }
 
