@@ -14,7 +14,10 @@ mod logs;
 mod out;
 mod reach;
 mod serve;
-mod settings;
+
+// Open for `fuzz/`: what is taken as a configuration has to become settings.
+#[doc(hidden)]
+pub mod settings;
 
 use std::process::ExitCode;
 
