@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every test of the repository, from any working directory, as root or not.
 #
-# Installs what the tests need where it is missing: cargo-nextest. The power-cut check (`just powercut`) needs more,
+# Installs what the tests need where it is missing: cargo-nextest, and nginx with apt-get, as root or by sudo; where that
+# cannot be done the test that goes through nginx is skipped, unless SCROLLBACK_TEST_NGINX is 1. The power-cut check (`just powercut`) needs more,
 # root among it, and is not run here. Arguments are handed to nextest: `sh scripts/test.sh rewind` runs the tests
 # whose name has "rewind".
 set -eu
@@ -24,6 +25,31 @@ if cargo nextest --version >/dev/null 2>&1; then
 else
     say "cargo-nextest is missing; installing it (some minutes)"
     cargo install --locked cargo-nextest
+fi
+
+# Installed, not started: the test starts its own, on ports of its own.
+install_nginx() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    if [ "$(id -u)" -eq 0 ]; then as_root=env; else as_root="sudo -n env"; fi
+    $as_root apt-get update >/dev/null 2>&1 || true
+    $as_root DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 \
+        apt-get install -y --no-install-recommends nginx </dev/null >/dev/null 2>&1
+}
+
+has_nginx() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v nginx >/dev/null 2>&1; }
+
+if ! has_nginx; then
+    say "nginx is missing; installing it"
+    install_nginx || true
+fi
+if has_nginx; then
+    SCROLLBACK_TEST_NGINX=1
+    export SCROLLBACK_TEST_NGINX
+elif [ "${SCROLLBACK_TEST_NGINX:-}" = 1 ]; then
+    say "nginx cannot be installed here, and SCROLLBACK_TEST_NGINX=1 asks for it" >&2
+    exit 1
+else
+    say "skipped: the test behind nginx, which cannot be installed here (it wants apt-get, and root or sudo)"
 fi
 
 # Doc tests first, so that the run closes on nextest's own summary.

@@ -11,6 +11,7 @@ pub mod agents;
 mod environment;
 mod kinds;
 mod layers;
+pub mod oidc;
 mod token;
 
 use std::net::SocketAddr;
@@ -33,6 +34,14 @@ pub struct Config {
     /// The URL that others reach the host under, where that is not the address it listens at.
     #[serde(with = "kinds::optional_text")]
     pub public_url: Option<String>,
+    /// PEM files of a certificate with its chain, and of its key: with both the host listens with TLS.
+    #[serde(with = "kinds::optional_path")]
+    pub tls_certificate: Option<PathBuf>,
+    #[serde(with = "kinds::optional_path")]
+    pub tls_key: Option<PathBuf>,
+    /// How often it is looked whether these files changed.
+    #[serde(with = "kinds::span")]
+    pub tls_reload_interval: Duration,
     /// The data directory.
     #[serde(with = "kinds::path")]
     pub data: PathBuf,
@@ -74,6 +83,31 @@ pub struct Config {
     /// Whether `/metrics` is open to all.
     #[serde(with = "kinds::flag")]
     pub metrics_public: bool,
+
+    /// The URL of the OpenID Connect issuer whose people may come in.
+    #[serde(with = "kinds::optional_text")]
+    pub oidc_issuer: Option<String>,
+    /// Whom its tokens may be for.
+    #[serde(with = "kinds::texts")]
+    pub oidc_audience: Vec<String>,
+    /// The claim that names the person.
+    #[serde(with = "kinds::text")]
+    pub oidc_user_claim: String,
+    /// The claim that holds the person's roles.
+    #[serde(with = "kinds::optional_text")]
+    pub oidc_roles_claim: Option<String>,
+    /// The roles of those whose token has no such claim.
+    #[serde(with = "kinds::texts")]
+    pub oidc_default_roles: Vec<String>,
+    /// A file of the only authorities that the issuer's certificate may come from.
+    #[serde(with = "kinds::optional_path")]
+    pub oidc_ca: Option<PathBuf>,
+    /// How old the issuer's keys may become before it is asked again.
+    #[serde(with = "kinds::span")]
+    pub oidc_keys_ttl: Duration,
+    /// How far the clocks of the issuer and of the host may be apart.
+    #[serde(with = "kinds::span")]
+    pub oidc_leeway: Duration,
 
     /// When an unused chat leaves memory.
     #[serde(with = "kinds::span")]
@@ -282,6 +316,9 @@ impl Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
             public_url: None,
+            tls_certificate: None,
+            tls_key: None,
+            tls_reload_interval: Duration::from_secs(30),
             data: PathBuf::from("./scrollback-data"),
             token_file: None,
             durability: DurabilityWord::Commit,
@@ -296,6 +333,14 @@ impl Config {
             disposed_sessions: Kept::Hidden,
             closed_chats: Kept::Hidden,
             metrics_public: false,
+            oidc_issuer: None,
+            oidc_audience: Vec::new(),
+            oidc_user_claim: "sub".into(),
+            oidc_roles_claim: None,
+            oidc_default_roles: Vec::new(),
+            oidc_ca: None,
+            oidc_keys_ttl: Duration::from_secs(60 * 60),
+            oidc_leeway: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
@@ -367,11 +412,19 @@ impl Config {
         if self.public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
             return Some(("public_url", "wants http:// or https:// and a host, such as https://box.example".into()));
         }
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(_), None) => return Some(("tls_certificate", "wants tls_key beside it".into())),
+            (None, Some(_)) => return Some(("tls_key", "wants tls_certificate beside it".into())),
+            _ => {}
+        }
+        if self.tls_reload_interval.is_zero() {
+            return Some(("tls_reload_interval", "wants more than 0".into()));
+        }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";
             return Some(("log_level", wants.into()));
         }
-        self.relative_directory()
+        oidc::refused(self).or_else(|| self.relative_directory())
     }
 
     /// Sessions are told absolute directories, so the configuration names absolute ones.

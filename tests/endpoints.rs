@@ -145,6 +145,8 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         host_name: "box".into(),
         allowed_origins: Vec::new(),
         bind,
+        inner: None,
+        public_origin: None,
     };
     Admin {
         host: Arc::clone(host),

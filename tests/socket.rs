@@ -41,6 +41,8 @@ fn serve(settings: ProtocolSettings, token: Option<&str>) -> SocketAddr {
         host_name: "test".into(),
         allowed_origins: vec!["vscode-file://vscode-app".into()],
         bind,
+        inner: None,
+        public_origin: None,
     };
     let app = Arc::new(App::new(host, gate, settings));
     let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));

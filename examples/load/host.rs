@@ -100,7 +100,15 @@ impl Drop for Running {
 }
 
 fn gate(bind: SocketAddr) -> Gate {
-    Gate { token: None, host_secret: None, host_name: "load".into(), allowed_origins: Vec::new(), bind }
+    Gate {
+        token: None,
+        host_secret: None,
+        host_name: "load".into(),
+        allowed_origins: Vec::new(),
+        bind,
+        inner: None,
+        public_origin: None,
+    }
 }
 
 /// What the binary counts is counted here too.

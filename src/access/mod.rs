@@ -4,9 +4,12 @@
 //! [`Refused`]; the identity comes from the request's token alone, never from what a client says of itself later.
 //!
 //! Always: a page of a foreign origin is refused, whatever it knows; on loopback a foreign `Host` is refused too, so a
-//! name that was pointed at this machine opens nothing. Left out on purpose: roles and grants, which are read at every
+//! name that was pointed at this machine opens nothing. The name of `public_url` is this host's too, but what comes under it
+//! comes from elsewhere: it needs a token, also where loopback is open. Left out on purpose: roles and grants, which are read at every
 //! command.
 //! Source: the outer contract, endpoints; AHP threat model.
+
+pub mod oidc;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +32,10 @@ pub struct Gate {
     pub allowed_origins: Vec<String>,
     /// The address that the host listens at, with its real port.
     pub bind: SocketAddr,
+    /// The loopback address that the host's own agents and command line use, where it is another one.
+    pub inner: Option<SocketAddr>,
+    /// The origin of the URL that others reach the host under, such as behind a proxy.
+    pub public_origin: Option<String>,
 }
 
 /// Who sent an admitted request.
@@ -73,23 +80,18 @@ impl Gate {
     pub fn admit(&self, req: &HttpRequest) -> Result<Identity, Refused> {
         self.check_host(req)?;
         self.check_origin(req)?;
-        if self.is_open() || self.knows_token(req) {
+        if (self.is_open() && !self.is_public(req)) || self.knows_token(req) {
             return Ok(Identity { principal: Arc::from(format!("root:{}", self.host_name)) });
         }
         Err(Refused::NoToken)
     }
 
-    /// Admits a request for what needs no token, from a page and under a name that may be used. `public_name` is one more
-    /// name of this host.
+    /// Admits a request for what needs no token, from a page and under a name that may be used.
     ///
     /// # Errors
     /// [`Refused`], whose [`Refused::response`] is the answer.
-    pub fn check_place(&self, req: &HttpRequest, public_name: Option<&str>) -> Result<(), Refused> {
-        let host = req.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let is_public = public_name.zip(host).is_some_and(|(name, host)| name.eq_ignore_ascii_case(host));
-        if !is_public {
-            self.check_host(req)?;
-        }
+    pub fn check_place(&self, req: &HttpRequest) -> Result<(), Refused> {
+        self.check_host(req)?;
         self.check_origin(req)
     }
 
@@ -106,41 +108,69 @@ impl Gate {
     /// On loopback a request must name this machine, else a foreign name that resolves to it would do.
     fn check_host(&self, req: &HttpRequest) -> Result<(), Refused> {
         let Some(value) = req.headers().get(header::HOST) else { return Ok(()) };
-        if !self.bind.ip().is_loopback() {
+        let bind = self.bind_of(req);
+        if !bind.ip().is_loopback() || self.is_public(req) {
             return Ok(());
         }
-        let is_this = value.to_str().is_ok_and(|authority| self.is_this_machine(authority, true));
+        let is_this = value.to_str().is_ok_and(|authority| is_this_machine(bind, authority, bind.port()));
         if is_this { Ok(()) } else { Err(Refused::ForeignHost) }
     }
 
     fn check_origin(&self, req: &HttpRequest) -> Result<(), Refused> {
         let Some(value) = req.headers().get(header::ORIGIN) else { return Ok(()) };
         let origin = value.to_str().map_err(|_| Refused::ForeignOrigin)?;
-        if self.allowed_origins.iter().any(|allowed| allowed == origin) {
+        if self.allowed_origins.iter().chain(&self.public_origin).any(|allowed| allowed == origin) {
             return Ok(());
         }
-        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        let authority = authority.ok_or(Refused::ForeignOrigin)?;
-        let host = req.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let is_own = host.is_some_and(|host| host.eq_ignore_ascii_case(authority));
-        if is_own || self.is_this_machine(authority, false) { Ok(()) } else { Err(Refused::ForeignOrigin) }
+        let (scheme, authority) = origin.split_once("://").ok_or(Refused::ForeignOrigin)?;
+        let default_port = default_port(scheme).ok_or(Refused::ForeignOrigin)?;
+        let is_own = host_of(req).is_some_and(|host| host.eq_ignore_ascii_case(authority));
+        if is_own || is_this_machine(self.bind_of(req), authority, default_port) {
+            return Ok(());
+        }
+        Err(Refused::ForeignOrigin)
     }
 
-    /// Whether `authority` (`host[:port]`) names loopback or the bound address, with the bound port. `portless` says
-    /// whether it may leave the port out.
-    fn is_this_machine(&self, authority: &str, portless: bool) -> bool {
-        let (name, port) = split_authority(authority);
-        let is_port = match port {
-            None => portless || self.bind.port() == 80,
-            Some(port) => port.parse() == Ok(self.bind.port()),
-        };
-        let bound = match self.bind {
-            SocketAddr::V4(address) => address.ip().to_string(),
-            SocketAddr::V6(address) => format!("[{}]", address.ip()),
-        };
-        let is_name = ["localhost", "127.0.0.1", "[::1]", bound.as_str()].iter().any(|n| n.eq_ignore_ascii_case(name));
-        is_port && is_name
+    /// Whether the request names the host as others reach it.
+    fn is_public(&self, req: &HttpRequest) -> bool {
+        let public = self.public_origin.as_deref().and_then(|origin| origin.split_once("://"));
+        public.zip(host_of(req)).is_some_and(|((scheme, authority), host)| {
+            let port_is = |port: &str| port.parse().ok() == default_port(scheme);
+            let spelled = host.rsplit_once(':').filter(|(_, port)| port_is(port)).map(|(name, _)| name);
+            [Some(host), spelled].into_iter().flatten().any(|host| host.eq_ignore_ascii_case(authority))
+        })
     }
+
+    /// The address that the request came in at.
+    fn bind_of(&self, req: &HttpRequest) -> SocketAddr {
+        self.inner.filter(|inner| *inner == req.app_config().local_addr()).unwrap_or(self.bind)
+    }
+}
+
+fn host_of(req: &HttpRequest) -> Option<&str> {
+    req.headers().get(header::HOST)?.to_str().ok()
+}
+
+/// The port of a URL that names none.
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    }
+}
+
+/// Whether `authority` (`host[:port]`) names loopback or the address `bind`, with its port. One that names no port means
+/// `default_port`.
+fn is_this_machine(bind: SocketAddr, authority: &str, default_port: u16) -> bool {
+    let (name, port) = split_authority(authority);
+    let port = port.map_or(Some(default_port), |port| port.parse().ok());
+    let bound = match bind {
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
+    };
+    let is_name = ["localhost", "127.0.0.1", "[::1]", bound.as_str()].iter().any(|n| n.eq_ignore_ascii_case(name));
+    port == Some(bind.port()) && is_name
 }
 
 /// The host and the port of `host[:port]`, an IPv6 address in its brackets.
@@ -192,6 +222,8 @@ mod tests {
             host_name: "box".into(),
             allowed_origins: vec!["vscode-file://vscode-app".into()],
             bind: "127.0.0.1:4000".parse().unwrap(),
+            inner: None,
+            public_origin: None,
         }
     }
 
@@ -240,6 +272,14 @@ mod tests {
         {
             assert!(with(own).is_ok(), "{own}");
         }
+        let ports = [("http://localhost", 80), ("https://localhost", 443)];
+        for (origin, port) in ports {
+            let gate = Gate { bind: ([127, 0, 0, 1], port).into(), ..gate.clone() };
+            let own = admit(&gate, "/", &[("host", "127.0.0.1"), ("origin", origin)]);
+            assert!(own.is_ok(), "{origin}");
+            let other = admit(&gate, "/", &[("host", "127.0.0.1"), ("origin", "https://localhost:4000")]);
+            assert_eq!(other, Err(Refused::ForeignOrigin));
+        }
         for foreign in ["null", "http://localhost:4001", "http://localhost", "https://evil.example", "file://"] {
             assert_eq!(with(foreign), Err(Refused::ForeignOrigin), "{foreign}");
         }
@@ -267,6 +307,41 @@ mod tests {
         let gate = Gate { bind: "0.0.0.0:4000".parse().unwrap(), ..gate(Some("t")) };
         let headers = [("host", "box.example:4000"), ("origin", "https://box.example:4000")];
         assert!(admit(&gate, "/?tkn=t", &headers).is_ok());
+    }
+
+    #[test]
+    fn the_public_name_is_this_host_and_needs_the_token() {
+        let gate = |token| Gate { public_origin: Some("https://box.example".into()), ..gate(token) };
+        let with = |gate: &Gate, uri, host, origin| admit(gate, uri, &[("host", host), ("origin", origin)]);
+        let (closed, open) = (gate(Some("t")), gate(None));
+        for host in ["box.example", "BOX.example", "box.example:443", "localhost:4000"] {
+            assert!(with(&closed, "/?tkn=t", host, "https://box.example").is_ok(), "{host}");
+        }
+        for host in ["box.example:80", "box.example:4000", "other.example", "box.example:"] {
+            let refused = with(&closed, "/?tkn=t", host, "https://box.example");
+            assert_eq!(refused, Err(Refused::ForeignHost), "{host}");
+        }
+        for origin in ["http://box.example", "https://box.example:444", "https://x.box.example"] {
+            let refused = with(&closed, "/?tkn=t", "localhost:4000", origin);
+            assert_eq!(refused, Err(Refused::ForeignOrigin), "{origin}");
+        }
+        assert_eq!(with(&open, "/", "box.example", "https://box.example"), Err(Refused::NoToken));
+        assert!(with(&open, "/?tkn=run-secret", "box.example", "https://box.example").is_ok());
+        assert!(admit(&open, "/", &[("host", "localhost:4000")]).is_ok());
+    }
+
+    #[test]
+    fn each_address_has_its_own_names() {
+        // What a request of a test came in at.
+        let came_in = TestRequest::default().to_http_request().app_config().local_addr();
+        let outer = "0.0.0.0:4000".parse().unwrap();
+        let gate = |inner| Gate { bind: outer, inner: Some(inner), ..gate(Some("t")) };
+        let (inside, outside) = (gate(came_in), gate("127.0.0.1:4001".parse().unwrap()));
+        let host = format!("127.0.0.1:{}", came_in.port());
+        assert!(admit(&inside, "/?tkn=t", &[("host", &host)]).is_ok());
+        assert_eq!(admit(&inside, "/", &[("host", &host)]), Err(Refused::NoToken));
+        assert_eq!(admit(&inside, "/?tkn=t", &[("host", "box.example")]), Err(Refused::ForeignHost));
+        assert!(admit(&outside, "/?tkn=t", &[("host", "box.example")]).is_ok());
     }
 
     #[test]

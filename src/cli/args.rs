@@ -191,6 +191,9 @@ pub struct Place {
     /// A host elsewhere, such as https://host.example
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// A file of the authorities that the certificate of --url may be by, PEM, in place of the public ones [env: SCROLLBACK_CA]
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub ca: Option<PathBuf>,
     /// A file that holds the token for --url; else SCROLLBACK_TOKEN
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

@@ -3,10 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::Agent;
 use ureq::http::StatusCode;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::fault::CliFault;
 use crate::events::HostFile;
@@ -37,9 +39,15 @@ struct ErrorBody {
 }
 
 impl Client {
-    /// The host at `url`.
-    pub fn new(url: &str, token: Option<String>) -> Self {
-        let agent = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT)).build();
+    /// The host at `url`. With `authorities` its certificate has to be by one of them, else by one of the public ones.
+    pub fn new(url: &str, token: Option<String>, authorities: Option<&[CertificateDer<'static>]>) -> Self {
+        let roots = match authorities {
+            Some(authorities) => authorities.iter().map(|one| Certificate::from_der(one).to_owned()).into(),
+            None => RootCerts::WebPki,
+        };
+        let tls = TlsConfig::builder().root_certs(roots).build();
+        let agent = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT)).tls_config(tls);
+        let agent = agent.build();
         Self { agent: agent.into(), base: url.trim_end_matches('/').to_owned(), token }
     }
 
@@ -51,7 +59,7 @@ impl Client {
         struct Who {
             this_run: bool,
         }
-        let client = Self::new(&format!("http://{}", reachable(&file.address)), Some(file.secret.clone()));
+        let client = Self::new(&format!("http://{}", reachable(&file.address)), Some(file.secret.clone()), None);
         let probe = client.agent.get(format!("{}/api/host", client.base)).config().timeout_global(Some(PROBE)).build();
         let answer = client.with_token(probe).call().ok()?;
         let who: Who = serde_json::from_reader(answer.into_body().into_reader().take(4_096)).ok()?;
@@ -69,7 +77,7 @@ impl Client {
     fn get(&self, path: &str, query: &[Pair]) -> Result<impl Read + use<>, CliFault> {
         let query = query.iter().map(|(name, value)| (*name, value.as_str()));
         let request = self.agent.get(format!("{}{path}", self.base)).query_pairs(query);
-        let answer = self.with_token(request).call().map_err(|error| self.failed(&error))?;
+        let answer = self.with_token(request).call().map_err(|error| self.not_reached(&error))?;
         let status = answer.status();
         let body = answer.into_body().into_reader();
         if status.is_success() { Ok(body) } else { Err(self.refused(status, body)) }
@@ -78,7 +86,7 @@ impl Client {
     /// The object that a POST of `body` is answered with.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, CliFault> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
-        let answer = self.with_token(request).send(body.to_string()).map_err(|error| self.failed(&error))?;
+        let answer = self.with_token(request).send(body.to_string()).map_err(|error| self.not_reached(&error))?;
         let status = answer.status();
         let body = answer.into_body().into_reader();
         if !status.is_success() {
@@ -124,9 +132,24 @@ impl Client {
         }
     }
 
+    fn not_reached(&self, error: &ureq::Error) -> CliFault {
+        match error {
+            ureq::Error::Io(error) if is_by_unknown_authority(error) => CliFault::Failed(format!(
+                "{}: its certificate is by no authority that is known here: name a file of them with --ca or SCROLLBACK_CA",
+                self.base
+            )),
+            error => self.failed(error),
+        }
+    }
+
     fn failed(&self, error: &dyn std::fmt::Display) -> CliFault {
         CliFault::Failed(format!("{}: {error}", self.base))
     }
+}
+
+fn is_by_unknown_authority(error: &std::io::Error) -> bool {
+    let fault = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(fault, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
 }
 
 /// An address to connect to where the host listens on all of them.

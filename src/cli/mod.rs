@@ -9,11 +9,13 @@ mod args;
 mod client;
 mod fault;
 mod keeping;
+mod listening;
 mod log;
 mod logs;
 mod out;
 mod reach;
 mod serve;
+mod tls;
 
 // Open for `fuzz/`: what is taken as a configuration has to become settings.
 #[doc(hidden)]

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use rustls::pki_types::CertificateDer;
+
 use super::args::Place;
 use super::client::Client;
 use super::fault::CliFault;
+use super::tls::certificates_in;
 use crate::config::{Environment, token_in};
 use crate::events::sled_store::{Access, SledOptions, SledStore};
 use crate::events::{DataDirectory, HostFile, LogFault};
@@ -34,7 +37,8 @@ impl Reach {
     /// `access`.
     pub fn of(place: &Place, access: Access, environment: &Environment) -> Result<Self, CliFault> {
         if let Some(url) = &place.url {
-            return Ok(Reach::Host(Client::new(checked(url)?, token(place, environment)?)));
+            let authorities = authorities(place, environment)?;
+            return Ok(Reach::Host(Client::new(checked(url)?, token(place, environment)?, authorities.as_deref())));
         }
         let data = data(place, environment);
         match DataDirectory::open_existing(data) {
@@ -83,6 +87,16 @@ fn checked(url: &str) -> Result<&str, CliFault> {
         Some(rest) if !rest.is_empty() => Ok(url),
         _ => Err(CliFault::Usage(format!("--url: {url} is not an http:// or https:// address"))),
     }
+}
+
+/// The authorities of `--ca`, else of `SCROLLBACK_CA`; `None` for the public ones.
+fn authorities(place: &Place, environment: &Environment) -> Result<Option<Vec<CertificateDer<'static>>>, CliFault> {
+    let of_flag = place.ca.as_deref().map(|path| ("--ca", path));
+    let named = of_flag.or_else(|| Some(("SCROLLBACK_CA", Path::new(environment.get("SCROLLBACK_CA")?))));
+    let read = |(name, path): (&str, &Path)| {
+        certificates_in(path).map_err(|problem| CliFault::Usage(format!("{name}: {}: {problem}", path.display())))
+    };
+    named.map(read).transpose()
 }
 
 /// The token of the one who asks: `--token-file`, else `SCROLLBACK_TOKEN`.

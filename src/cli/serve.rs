@@ -1,6 +1,5 @@
 //! `scrollback serve`: opens the log, listens, and stops in order.
 
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +7,14 @@ use std::time::Duration;
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::net::TcpSocket;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::args::ServeArgs;
 use super::fault::CliFault;
+use super::listening::Listening;
 use super::out::Out;
+use super::tls::{self, Certificate};
 use super::{agents, logs, settings};
 use crate::access::Gate;
 use crate::actors::agent::Agent;
@@ -36,8 +36,6 @@ const STOP: Duration = Duration::from_secs(8);
 const CLOSE_SECONDS: u64 = 1;
 /// How long all of that may take. Workers that clients keep busy hear late that they are to stop.
 const STOPPED: Duration = Duration::from_secs(9);
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1_024;
 /// How often old samples of the metrics are dropped.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Web workers; a socket costs little, and each worker is handed every event.
@@ -53,12 +51,13 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     let token = config::token(&loaded, environment)?;
     refuse_open_address(&loaded, token.is_some())?;
     refuse_unknown_agent(&loaded)?;
+    let certificate = Certificate::configured(&loaded.config)?;
     logs::start(&loaded.config, environment);
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
-    let served = serve(&loaded.config, token, &store, directory.path(), agents, &programs);
+    let served = serve(&loaded.config, token, certificate, &store, directory.path(), agents, &programs);
     let served = actix_web::rt::System::new().block_on(served);
     programs.shut_down();
     // Also where serving failed: what is in the log is closed in order.
@@ -107,16 +106,17 @@ fn refuse_unknown_agent(loaded: &Loaded) -> Result<(), CliFault> {
 async fn serve(
     config: &Config,
     token: Option<String>,
+    certificate: Option<Arc<Certificate>>,
     store: &Arc<SledStore>,
     directory: &Path,
     agents: Vec<Arc<dyn Agent>>,
     programs: &Programs,
 ) -> Result<(), CliFault> {
-    let listener = listen(config.listen)?;
-    let bind = listener.local_addr().map_err(|error| CliFault::Failed(format!("{}: {error}", config.listen)))?;
+    let listening = Listening::at(config.listen, certificate)?;
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
-    let settings = HostSettings { address_url: settings::address_url(bind), ..settings::host(config) };
+    let (address_url, inner_url) = (listening.url(), listening.inner_url());
+    let settings = HostSettings { address_url, inner_url, ..settings::host(config) };
     let left_behind = programs.end_left_behind().await;
     if left_behind > 0 {
         tracing::warn!(programs = left_behind, "ended programs that an earlier run of this host left behind");
@@ -127,7 +127,7 @@ async fn serve(
     if interrupted > 0 {
         tracing::info!(turns = interrupted, "took up or ended turns that were interrupted");
     }
-    let served = serve_host(config, token, &host, listener, bind, metrics, directory).await;
+    let served = serve_host(config, token, &host, listening, metrics, directory).await;
     let latest = Instant::now() + STOPPED;
     programs.end();
     if timeout(STOP, host.stop()).await.is_err() {
@@ -149,22 +149,24 @@ async fn serve_host(
     config: &Config,
     token: Option<String>,
     host: &Arc<Host>,
-    listener: TcpListener,
-    bind: SocketAddr,
+    listening: Listening,
     metrics: PrometheusHandle,
     directory: &Path,
 ) -> Result<ServerHandle, CliFault> {
     let mut signals = Signals::listen()?;
-    let file = HostFile { pid: std::process::id(), address: bind.to_string(), secret: secret() };
+    let (bind, inner) = (listening.bind, listening.inner_bind());
+    let file = HostFile { pid: std::process::id(), address: inner.to_string(), secret: secret() };
     let gate = Gate {
         token,
         host_secret: Some(file.secret.clone()),
         host_name: config.host_name.clone(),
         allowed_origins: config.allowed_origins.clone(),
         bind,
+        inner: Some(inner).filter(|inner| *inner != bind),
+        public_origin: settings::public_origin(config),
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
-    let visuals = Visuals { host: Arc::clone(host), gate: gate.clone(), public_name: settings::public_name(config) };
+    let visuals = Visuals { host: Arc::clone(host), gate: gate.clone() };
     let tools = Tools { host: Arc::clone(host), gate: gate.clone() };
     let admin = Admin {
         host: Arc::clone(host),
@@ -173,7 +175,16 @@ async fn serve_host(
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
     };
-    let server = server(config, app, admin, visuals, tools, listener)
+    if let Some(tls) = &listening.tls {
+        let certificate = Arc::clone(&tls.certificate);
+        tracing::info!(?certificate, %inner, "connections are secured");
+        actix_web::rt::spawn(tls::keep_fresh(
+            certificate,
+            config.tls_reload_interval,
+            signal_of(SignalKind::hangup())?,
+        ));
+    }
+    let server = server(config, app, admin, visuals, tools, listening)
         .map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
     let handle = server.handle();
     actix_web::rt::spawn(server);
@@ -193,11 +204,12 @@ fn server(
     admin: Admin,
     visuals: Visuals,
     tools: Tools,
-    listener: TcpListener,
+    listening: Listening,
 ) -> std::io::Result<Server> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (app, admin) = (Arc::new(app), web::Data::new(admin));
     let (visuals, tools) = (web::Data::new(visuals), web::Data::new(tools));
+    let max_connections = config.max_connections.saturating_add(1_000);
     let server = HttpServer::new(move || {
         let (app, admin) = (Arc::clone(&app), admin.clone());
         let (visuals, tools) = (visuals.clone(), tools.clone());
@@ -210,24 +222,20 @@ fn server(
     .on_connect(protocol::on_connect)
     .workers(cores.min(MAX_WORKERS))
     .client_request_timeout(config.handshake_timeout)
-    .max_connections(config.max_connections.saturating_add(1_000))
+    .tls_handshake_timeout(config.handshake_timeout)
+    .max_connections(max_connections)
+    // Handshakes that are not done yet are counted by themselves; a few that dawdle must not keep others out.
+    .max_connection_rate(max_connections)
     .disable_signals()
-    .shutdown_timeout(CLOSE_SECONDS)
-    .listen(listener)?;
-    Ok(server.run())
-}
-
-fn listen(address: SocketAddr) -> Result<TcpListener, CliFault> {
-    let listener = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)?.into_std()
+    .shutdown_timeout(CLOSE_SECONDS);
+    let server = match listening.tls {
+        None => server.listen(listening.listener)?,
+        Some(tls) => {
+            let secured = tls.certificate.server_config().map_err(std::io::Error::other)?;
+            server.listen_rustls_0_23(listening.listener, secured)?.listen(tls.inner)?
+        }
     };
-    listener().map_err(|error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => CliFault::Failed(format!("{address}: the port is in use")),
-        _ => CliFault::Failed(format!("{address}: cannot listen: {error}")),
-    })
+    Ok(server.run())
 }
 
 fn install_metrics() -> Result<PrometheusHandle, CliFault> {
@@ -257,16 +265,20 @@ fn say_ready(port: u16) {
     let _ = writeln!(stdout, "READY:{port}").and_then(|()| stdout.flush());
 }
 
+fn signal_of(kind: SignalKind) -> Result<Signal, CliFault> {
+    signal(kind).map_err(|error| CliFault::Failed(format!("signals: {error}")))
+}
+
 /// The signals that end a host.
 struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
+    terminate: Signal,
+    interrupt: Signal,
 }
 
 impl Signals {
     fn listen() -> Result<Self, CliFault> {
-        let of = |kind| signal(kind).map_err(|error| CliFault::Failed(format!("signals: {error}")));
-        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal_of(SignalKind::terminate())?, signal_of(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt })
     }
 
     async fn wait(&mut self) {

@@ -47,7 +47,8 @@ pub fn host(config: &Config) -> HostSettings {
         max_watched_directories: config.max_watched_directories,
         watch_window: config.watch_window,
         max_chat_in_flight: config.max_chat_in_flight,
-        address_url: address_url(config.listen),
+        address_url: address_url("http", config.listen),
+        inner_url: address_url("http", config.listen),
         public_url: config.public_url.clone(),
         max_visual: config.max_visual,
         max_visuals_in_chat: config.max_visuals_in_chat,
@@ -114,18 +115,21 @@ pub fn store(config: &Config) -> SledOptions {
 }
 
 /// The URL of an address; one that stands for all addresses of the machine is reached from here.
-pub fn address_url(address: SocketAddr) -> String {
+pub fn address_url(scheme: &str, address: SocketAddr) -> String {
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
-    format!("http://{address}")
+    format!("{scheme}://{address}")
 }
 
-/// The host and port that `public_url` names.
-pub fn public_name(config: &Config) -> Option<String> {
-    let (_, rest) = config.public_url.as_deref()?.split_once("://")?;
-    Some(rest.split('/').next().unwrap_or(rest).to_owned())
+/// The origin that `public_url` names, as browsers write it.
+pub fn public_origin(config: &Config) -> Option<String> {
+    let (scheme, rest) = config.public_url.as_deref()?.split_once("://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let default_port = if scheme == "https" { ":443" } else { ":80" };
+    let authority = authority.strip_suffix(default_port).unwrap_or(authority);
+    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()))
 }
 
 /// The real path, as sessions' directories are compared by it; the path itself where there is nothing yet.
@@ -140,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_address_becomes_a_url_that_reaches_it() {
-        let url = |address: &str| address_url(address.parse().unwrap());
+        let url = |address: &str| address_url("http", address.parse().unwrap());
         assert_eq!(url("127.0.0.1:7878"), "http://127.0.0.1:7878");
         assert_eq!(url("0.0.0.0:80"), "http://127.0.0.1:80");
         assert_eq!(url("[::]:80"), "http://[::1]:80");
@@ -160,6 +164,19 @@ mod tests {
         };
         assert_eq!(format!("{:?}", machine(of_keys)), format!("{:?}", machine(own)));
         assert_eq!(format!("{:?}", protocol(&config)), format!("{:?}", ProtocolSettings::default()));
+    }
+
+    #[test]
+    fn the_public_origin_is_the_one_that_browsers_send() {
+        let origin = |url: &str| {
+            let environment = Environment::of(&[("SCROLLBACK_PUBLIC_URL", url)]);
+            public_origin(&load(None, &environment, &[]).unwrap().config)
+        };
+        assert_eq!(origin(""), None);
+        assert_eq!(origin("https://Box.example").unwrap(), "https://box.example");
+        assert_eq!(origin("https://box.example:443/a/b").unwrap(), "https://box.example");
+        assert_eq!(origin("https://box.example:8443").unwrap(), "https://box.example:8443");
+        assert_eq!(origin("http://[fe80::443]/").unwrap(), "http://[fe80::443]");
     }
 
     #[test]

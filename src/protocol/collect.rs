@@ -219,6 +219,8 @@ mod tests {
                 host_name: "test".into(),
                 allowed_origins: Vec::new(),
                 bind: "127.0.0.1:1".parse().unwrap(),
+                inner: None,
+                public_origin: None,
             };
             let hub = Hub::new(1, Arc::new(|_, _| None));
             let app = Arc::new(App::new(host, gate, ProtocolSettings::default()));

@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_http::ws::handshake;
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::body::{BodyStream, MessageBody};
 use actix_web::dev::Extensions;
+use actix_web::rt::net::TcpStream;
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -38,7 +40,7 @@ struct Tcp(Rc<std::net::TcpStream>);
 /// ones before (which a client that only listens does some 40 ms late), and keeps a second handle of the TCP connection,
 /// without which a peer that reads nothing can only be cut when the operating system gives it up.
 pub fn on_connect(transport: &Transport, extensions: &mut Extensions) {
-    let Some(stream) = transport.downcast_ref::<actix_web::rt::net::TcpStream>() else { return };
+    let Some(stream) = tcp_below(transport) else { return };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!(%error, "a connection sends its small frames late");
     }
@@ -46,6 +48,12 @@ pub fn on_connect(transport: &Transport, extensions: &mut Extensions) {
         Ok(fd) => drop(extensions.insert(Tcp(Rc::new(std::net::TcpStream::from(fd))))),
         Err(error) => tracing::warn!(%error, "no second handle of a connection"),
     }
+}
+
+/// The TCP connection of a transport, with TLS or without.
+fn tcp_below(transport: &Transport) -> Option<&TcpStream> {
+    let secured = || Some(transport.downcast_ref::<TlsStream<TcpStream>>()?.get_ref().0);
+    transport.downcast_ref().or_else(secured)
 }
 
 /// Upgrades an admitted request.

@@ -42,7 +42,7 @@ async fn serve(
     chat: web::Path<String>,
     body: web::Payload,
 ) -> HttpResponse {
-    if let Err(refused) = tools.gate.check_place(&request, None) {
+    if let Err(refused) = tools.gate.check_place(&request) {
         return refused.response();
     }
     let user = match user(&tools, &request, chat.into_inner()).await {

@@ -29,8 +29,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
 pub struct Visuals {
     pub host: Arc<Host>,
     pub gate: Gate,
-    /// The host and port of the configured `public_url`: a name of this host too.
-    pub public_name: Option<String>,
 }
 
 /// Adds the endpoint to a worker's application.
@@ -39,7 +37,7 @@ pub fn routes(config: &mut web::ServiceConfig, visuals: web::Data<Visuals>) {
 }
 
 async fn page(visuals: web::Data<Visuals>, request: HttpRequest, path: web::Path<(String, String)>) -> HttpResponse {
-    if let Err(refused) = visuals.gate.check_place(&request, visuals.public_name.as_deref()) {
+    if let Err(refused) = visuals.gate.check_place(&request) {
         return with_headers(refused.response());
     }
     let _ = visuals.host.writer().barrier().await;

@@ -11,7 +11,7 @@ use super::example;
 use super::pages::{self, Block, page};
 
 /// What may stand behind a fence.
-const KNOWN: [&str; 8] = ["", "sh", "console", "text", "toml", "ini", "json settings", "json host"];
+const KNOWN: [&str; 10] = ["", "sh", "console", "text", "toml", "ini", "nginx", "caddy", "json settings", "json host"];
 
 /// A folder in which the commands of one document are run, with the programs that they name.
 struct Sandbox {

@@ -6,7 +6,8 @@
 //!   for another machine or another user;
 //! - a `text` block is what the `sh` block before it prints, `«…»` standing for what varies;
 //! - `json client` blocks are sent through a real socket, and what comes back must be the next `json host` block;
-//! - `toml` is a configuration that the host takes.
+//! - `toml` is a configuration that the host takes;
+//! - the `nginx` block is what `tests/host/secured/proxied.rs` goes through.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

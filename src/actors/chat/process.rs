@@ -243,7 +243,7 @@ impl ChatActor {
             }),
             memory: core.fold.memory.clone(),
             mcp: Some(HostTools {
-                url: format!("{}{PATH}/{}", self.shared.settings.address_url, name_in_path(&cell.channel)),
+                url: format!("{}{PATH}/{}", self.shared.settings.inner_url, name_in_path(&cell.channel)),
                 token: self.shared.tokens.of(core.id),
             }),
             clock: self.shared.clock.clone(),

@@ -57,8 +57,10 @@ pub struct HostSettings {
     pub watch_window: Duration,
     /// Bytes of one chat that wait for the disk, beyond which its agent is not read and clients hear `busy`.
     pub max_chat_in_flight: usize,
-    /// The URL of the address that the host listens at, without a slash at its end: for its own agents.
+    /// The URL of the address that the host listens at, without a slash at its end.
     pub address_url: String,
+    /// The URL that the host's own agents reach it under, likewise.
+    pub inner_url: String,
     /// The URL that others reach the host under, where it is another one.
     pub public_url: Option<String>,
     /// Bytes of a stored page.
@@ -109,6 +111,7 @@ impl Default for HostSettings {
             watch_window: Duration::from_millis(50),
             max_chat_in_flight: 256 << 10,
             address_url: "http://127.0.0.1:7878".into(),
+            inner_url: "http://127.0.0.1:7878".into(),
             public_url: None,
             max_visual: 16 << 20,
             max_visuals_in_chat: 500,

@@ -84,7 +84,8 @@ impl TestHost {
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let settings = HostSettings { address_url: format!("http://{address}"), ..options.settings };
+                let url = format!("http://{address}");
+                let settings = HostSettings { address_url: url.clone(), inner_url: url, ..options.settings };
                 let host = Host::start(settings, store, options.agents, options.clock).unwrap();
                 host.recover().await.unwrap();
                 let gate = Gate {
@@ -93,9 +94,10 @@ impl TestHost {
                     host_name: "test".into(),
                     allowed_origins: Vec::new(),
                     bind: address,
+                    inner: None,
+                    public_origin: None,
                 };
-                let visuals = Visuals { host: Arc::clone(&host), gate: gate.clone(), public_name: None };
-                let visuals = Data::new(visuals);
+                let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
                 let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
                 let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
                 let factory = move || {

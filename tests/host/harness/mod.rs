@@ -6,6 +6,7 @@ pub mod attaching;
 mod client;
 pub mod endpoint;
 mod host;
+pub mod issuer;
 pub mod laws;
 mod mirror;
 mod random;
