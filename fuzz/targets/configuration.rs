@@ -38,7 +38,7 @@ fn file(text: &str) -> NamedTempFile {
 fn served(config: &Config) {
     let (host, protocol) = (settings::host(config), settings::protocol(config));
     let _ = (settings::agents(config), settings::ending_steps(config), settings::store(config));
-    let _ = settings::public_name(config);
+    let _ = settings::public_origin(config);
     let spans = [protocol.handshake_timeout, protocol.ping_after, protocol.pong_timeout, protocol.close_timeout];
     let spans =
         spans.into_iter().chain([host.idle_timeout, host.delta_window, host.client_grace, config.commit_interval]);

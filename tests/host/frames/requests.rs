@@ -120,12 +120,14 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
         "disposeSession" => json!({ "channel": session }),
         "createChat" => {
             json!({ "channel": session, "chat": PEER, "initialMessage": message(SCRIPTS[of % SCRIPTS.len()]),
-            "source": if of % 2 == 0 { Value::Null } else { json!({ "kind": "fork", "chat": chat, "turnId": format!("t{}", of % 4) }) } })
+            "source": if of.is_multiple_of(2) { Value::Null } else { json!({ "kind": "fork", "chat": chat, "turnId": format!("t{}", of % 4) }) } })
         }
         "moveChat" => {
             json!({ "channel": chat, "destination": { "kind": "session", "session": session, "after": chat } })
         }
-        "fetchTurns" => json!({ "channel": chat, "cursor": if of % 2 == 0 { Value::Null } else { json!("MQ") } }),
+        "fetchTurns" => {
+            json!({ "channel": chat, "cursor": if of.is_multiple_of(2) { Value::Null } else { json!("MQ") } })
+        }
         "completions" => json!({ "channel": chat, "kind": "userMessage", "text": "/dir @f #", "offset": of % 9 }),
         "resourceRead" => json!({ "channel": "ahp-root://", "uri": uri, "encoding": "utf-8" }),
         "resourceWrite" => {
@@ -141,7 +143,7 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
         "x-scrollback/sendNow" => json!({ "channel": chat, "id": format!("m{}", of % 3) }),
         "x-scrollback/publishVisual" => json!({ "channel": chat, "title": "T", "html": "<b>x</b>", "maxHeight": 100 }),
         "x-scrollback/removeVisual" | "x-scrollback/stopBackgroundWork" => json!({ "channel": chat, "id": "x" }),
-        "x-scrollback/clear" => json!({ "channel": chat, "force": of % 2 == 0 }),
+        "x-scrollback/clear" => json!({ "channel": chat, "force": of.is_multiple_of(2) }),
         "x-scrollback/forkAt" => json!({ "channel": chat, "chat": PEER, "serverSeq": of % 30 }),
         "ping" => json!({ "channel": "ahp-root://" }),
         _ => json!({ "channel": chat }),
@@ -160,19 +162,23 @@ pub fn action(which: usize, of: usize, place: &Place) -> Value {
         0..=5 => json!({ "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-30T12:00:00.000Z",
             "message": message(SCRIPTS[of % SCRIPTS.len()]) }),
         6 => json!({ "type": "chat/turnCancelled", "turnId": turn, "duration": 1 }),
-        7 | 8 => json!({ "type": "chat/pendingMessageSet", "kind": if of % 2 == 0 { "queued" } else { "steering" },
-            "id": queued, "message": message(SCRIPTS[of % SCRIPTS.len()]) }),
+        7 | 8 => {
+            json!({ "type": "chat/pendingMessageSet", "kind": if of.is_multiple_of(2) { "queued" } else { "steering" },
+            "id": queued, "message": message(SCRIPTS[of % SCRIPTS.len()]) })
+        }
         9 => json!({ "type": "chat/pendingMessageRemoved", "kind": "queued", "id": queued }),
         10 => json!({ "type": "chat/queuedMessagesReordered", "order": ["m1", "m0"] }),
         11 => json!({ "type": "chat/draftChanged", "draft": message("d") }),
         12 => json!({ "type": "chat/truncated", "turnId": turn }),
         13 => json!({ "type": "chat/turnResume", "turnId": turn }),
-        14 => json!({ "type": "chat/isReadChanged", "isRead": of % 2 == 0 }),
+        14 => json!({ "type": "chat/isReadChanged", "isRead": of.is_multiple_of(2) }),
         15 => json!({ "type": "chat/workingDirectorySet", "directory": directory }),
         16 => json!({ "type": "chat/toolCallComplete", "turnId": turn, "toolCallId": "x",
             "result": { "success": true, "pastTenseMessage": "ran" } }),
         17 => json!({ "type": "session/titleChanged", "title": "T" }),
-        18 => json!({ "type": "session/configChanged", "config": { "resumeAtReset": of % 2 == 0 }, "replace": false }),
+        18 => {
+            json!({ "type": "session/configChanged", "config": { "resumeAtReset": of.is_multiple_of(2) }, "replace": false })
+        }
         19 => json!({ "type": "session/activeClientSet",
             "activeClient": { "clientId": format!("p{}", of % 3), "tools": [{ "name": "tests" }] } }),
         20 => json!({ "type": "session/activeClientRemoved", "clientId": "p0" }),
@@ -226,7 +232,7 @@ fn walk(value: &mut Value, left: &mut usize, how: usize) -> bool {
     match value {
         Value::Array(items) => items.iter_mut().any(|item| walk(item, left, how)),
         Value::Object(members) => {
-            if *left == 0 && how % 3 == 0 {
+            if *left == 0 && how.is_multiple_of(3) {
                 let first = members.keys().next().cloned();
                 first.map(|key| members.remove(&key));
                 return true;
