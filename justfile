@@ -37,6 +37,11 @@ bench *FILTER:
 load *ARGS:
     cargo run --locked --release --example load -- {{ARGS}}
 
+# What abusive clients do to others, some twenty minutes; `just abuse -idle` runs one case. Prints JSON.
+abuse CASE="" *ARGS:
+    cargo build --locked --release --bin scrollback
+    cargo run --locked --release --example load -- --only abuse{{CASE}} {{ARGS}}
+
 # Kills a writer at random moments and reopens its store.
 crash *ARGS:
     cargo nextest run --locked --profile ci -E 'test(killed)' {{ARGS}}

@@ -16,7 +16,7 @@ fn pages(c: &mut Criterion) {
     author::write(&store, 0..SESSIONS, 0, Shape { deltas: 0, bytes: 0 });
     c.bench_function("a page of 100 among 100,000 sessions", |b| {
         b.iter(|| {
-            let page = catalogue::page(&store, 100, None).expect("read").expect("a page");
+            let page = catalogue::page(&store, 100, None, |_| true).expect("read").expect("a page");
             serde_json::to_string(&page.0)
         });
     });

@@ -146,9 +146,15 @@ pub struct Config {
     /// Arrays and objects within each other in a message from a client.
     #[serde(with = "kinds::count")]
     pub max_nesting: usize,
+    /// Bytes of an action, or of a new chat's first message, beside the files that it brings.
+    #[serde(with = "kinds::size")]
+    pub max_action: usize,
     /// Bytes of the text of a message or a draft.
     #[serde(with = "kinds::size")]
     pub max_message_text: usize,
+    /// Attachments of a message or a draft.
+    #[serde(with = "kinds::count")]
+    pub max_attachments: usize,
     #[serde(with = "kinds::count")]
     pub max_queued_messages: usize,
     #[serde(with = "kinds::count")]
@@ -175,6 +181,18 @@ pub struct Config {
     /// Unanswered requests of one connection.
     #[serde(with = "kinds::count")]
     pub max_requests_in_flight: usize,
+    /// Actions of one connection that nothing has become of yet; then it is not read for a while.
+    #[serde(with = "kinds::count")]
+    pub max_actions_in_flight: usize,
+    /// Bytes of what one connection sent and nothing has become of yet; then it is not read for a while.
+    #[serde(with = "kinds::size")]
+    pub max_received: usize,
+    /// Bytes of the body of a request to an endpoint.
+    #[serde(with = "kinds::size")]
+    pub max_request_body: usize,
+    /// How long the body of a request may take to arrive.
+    #[serde(with = "kinds::span")]
+    pub request_body_timeout: Duration,
     #[serde(with = "kinds::count")]
     pub max_parts_in_turn: usize,
     /// How deep workers that agents spawn may be nested.
@@ -306,6 +324,10 @@ pub enum Kept {
 pub const RESUME_WORDS: &str = "This turn was interrupted and is taken up again. You may know its message already: go on \
     where you stopped, and do not do again what is done.";
 
+/// What `max_nesting` may be: the protocol's own messages nest some ten deep, and parsers of JSON stop at 128, in a snapshot that
+/// nests deeper than the action did.
+const NESTING: std::ops::RangeInclusive<usize> = 16..=100;
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -353,7 +375,9 @@ impl Config {
             max_message: 48 * MIB,
             max_handshake_message: MIB,
             max_nesting: 64,
+            max_action: 8 * MIB,
             max_message_text: MIB,
+            max_attachments: 1_000,
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,
             max_sessions: None,
@@ -364,6 +388,10 @@ impl Config {
             max_frame: MIB,
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
+            max_actions_in_flight: 128,
+            max_received: 128 * KIB,
+            max_request_body: MIB,
+            request_body_timeout: Duration::from_secs(30),
             max_parts_in_turn: 10_000,
             max_worker_depth: 5,
             max_workers_in_turn: 100,
@@ -403,8 +431,8 @@ impl Config {
 
     /// The first value that is well written and still cannot be served: its key, and why.
     fn refused(&self) -> Option<(&'static str, String)> {
-        if self.max_nesting != 64 {
-            return Some(("max_nesting", "only 64 is served by this version".into()));
+        if !NESTING.contains(&self.max_nesting) {
+            return Some(("max_nesting", format!("wants {} to {}", NESTING.start(), NESTING.end())));
         }
         if self.delta_window > Duration::from_secs(1) {
             return Some(("delta_window", "at most 1s".into()));

@@ -14,6 +14,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use scrollback::access::Gate;
+use scrollback::access::seats::Seats;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::admin::{self, Admin};
 use scrollback::clock::Clock;
@@ -40,6 +41,7 @@ struct Options {
     data: Option<std::path::PathBuf>,
     metrics_public: bool,
     unsent_limit: Option<usize>,
+    seats: Option<usize>,
 }
 
 impl Served {
@@ -143,10 +145,9 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         token: options.token.map(str::to_owned),
         host_secret: Some("of this run".into()),
         host_name: "box".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
+        people: Arc::clone(host.people_in_force()),
+        clock: host.clock().clone(),
+        ..Gate::at(bind)
     };
     Admin {
         host: Arc::clone(host),
@@ -154,6 +155,8 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         metrics_public: options.metrics_public,
         unsent_limit: options.unsent_limit.unwrap_or(8 << 20),
+        max_body: 1 << 20,
+        seats: Seats::new(options.seats.unwrap_or(100), 100),
     }
 }
 

@@ -36,15 +36,7 @@ fn serve(settings: ProtocolSettings) -> SocketAddr {
     let store = Arc::new(MemoryStore::new().unwrap());
     let agents: Vec<Arc<dyn scrollback::actors::agent::Agent>> = vec![Arc::new(DemoAgent::default())];
     let host = Host::start(HostSettings::default(), store, agents, Clock::system()).unwrap();
-    let gate = Gate {
-        token: None,
-        host_secret: None,
-        host_name: "test".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
-    };
+    let gate = Gate { host_name: "test".into(), ..Gate::at(bind) };
     let app = Arc::new(App::new(host, gate, settings));
     let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));
     let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);

@@ -37,12 +37,9 @@ fn serve(settings: ProtocolSettings, token: Option<&str>) -> SocketAddr {
     let host = Host::start(HostSettings::default(), store, Vec::new(), Clock::system()).unwrap();
     let gate = Gate {
         token: token.map(str::to_owned),
-        host_secret: None,
         host_name: "test".into(),
         allowed_origins: vec!["vscode-file://vscode-app".into()],
-        bind,
-        inner: None,
-        public_origin: None,
+        ..Gate::at(bind)
     };
     let app = Arc::new(App::new(host, gate, settings));
     let factory = move || WebApp::new().configure(|cfg| routes(cfg, Arc::clone(&app)));

@@ -30,7 +30,7 @@ const BURST: usize = 10;
 
 /// Microseconds since 1970: a clock that two programs share.
 #[allow(clippy::disallowed_methods)]
-fn now() -> u64 {
+pub fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64)
 }
@@ -41,7 +41,7 @@ fn chunk() -> Value {
     json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s", "update": update } })
 }
 
-/// The agent: a prompt is how many chunks to stream.
+/// The agent: a prompt is how many chunks to stream, and how many of them in a second where it is not [`RATE`].
 pub fn run() {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lines() {
@@ -50,9 +50,9 @@ pub fn run() {
             Some("initialize") => json!({ "protocolVersion": 1, "agentCapabilities": {} }),
             Some("session/new") => json!({ "sessionId": "s" }),
             Some("session/prompt") => {
-                let wanted =
-                    request.pointer("/params/prompt/0/text").and_then(Value::as_str).and_then(|text| text.parse().ok());
-                stream(&mut out, wanted.unwrap_or(0));
+                let text = request.pointer("/params/prompt/0/text").and_then(Value::as_str).unwrap_or_default();
+                let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
+                stream(&mut out, numbers.next().unwrap_or(0), numbers.next().unwrap_or(RATE));
                 json!({ "stopReason": "end_turn" })
             }
             _ => continue,
@@ -62,19 +62,20 @@ pub fn run() {
     }
 }
 
-fn stream(out: &mut impl Write, chunks: usize) {
+fn stream(out: &mut impl Write, chunks: usize, rate: usize) {
     let began = Instant::now();
-    for burst in 0..chunks / BURST {
-        let due = Duration::from_secs_f64((burst * BURST) as f64 / RATE as f64);
+    let at_once = if rate < RATE { 1 } else { BURST };
+    for burst in 0..chunks / at_once {
+        let due = Duration::from_secs_f64((burst * at_once) as f64 / rate as f64);
         // On time to some hundred microseconds.
         std::thread::park_timeout(due.saturating_sub(began.elapsed()));
-        let lines: String = (0..BURST).map(|_| format!("{}\n", chunk())).collect();
+        let lines: String = (0..at_once).map(|_| format!("{}\n", chunk())).collect();
         out.write_all(lines.as_bytes()).and_then(|()| out.flush()).expect("written");
     }
 }
 
 /// How long ago each chunk in `text` was written.
-fn ages(text: &str, now: u64, times: &mut Vec<Duration>) {
+pub fn ages(text: &str, now: u64, times: &mut Vec<Duration>) {
     let written = text.split('<').skip(1).filter_map(|rest| rest.split('>').next()?.parse::<u64>().ok());
     times.extend(written.map(|at| Duration::from_micros(now.saturating_sub(at))));
 }

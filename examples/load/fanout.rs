@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use scrollback::access::Identity;
 use scrollback::actors::envelope::Envelope;
 use scrollback::events::{Channel, ChannelId};
 
@@ -59,7 +60,7 @@ fn fan_out(report: &mut Report, subscribers: usize, frames: usize) {
             speaker.say(&chat, &format!("turn-{round}"), &format!("words {} 200", frames - 3));
         })));
     }
-    let found = running.host.resolve(&chat).expect("resolved").expect("a chat");
+    let found = running.host.resolve(&Identity::root("test"), &chat).expect("resolved").expect("a chat");
     for round in 0..ROUNDS {
         let envelopes = envelopes(&found, frames, round);
         let commits: Vec<Frames> =

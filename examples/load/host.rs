@@ -69,7 +69,9 @@ impl Running {
             let app = Arc::new(App::new(Arc::clone(&host), gate.clone(), protocol));
             let metrics = metrics();
             let shared = Arc::clone(&host);
-            let admin = Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit: 8 << 20 };
+            let seats = Arc::clone(&app.seats);
+            let (unsent_limit, max_body) = (8 << 20, 1 << 20);
+            let admin = Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit, max_body, seats };
             let admin = web::Data::new(admin);
             let factory = move || {
                 let (app, admin) = (Arc::clone(&app), admin.clone());
@@ -100,15 +102,7 @@ impl Drop for Running {
 }
 
 fn gate(bind: SocketAddr) -> Gate {
-    Gate {
-        token: None,
-        host_secret: None,
-        host_name: "load".into(),
-        allowed_origins: Vec::new(),
-        bind,
-        inner: None,
-        public_origin: None,
-    }
+    Gate { host_name: "load".into(), ..Gate::at(bind) }
 }
 
 /// What the binary counts is counted here too.

@@ -1,7 +1,8 @@
 //! The load run: what the host does beside the bare limit of each thing, in one run, as one JSON object on stdout.
 //!
 //! `cargo run --release --example load` takes some minutes; `-- --quick` scales the logs down; `-- --only NAME` runs one
-//! measure. Progress goes to stderr. The host runs in this process on its own threads, over a directory beside the
+//! measure; `-- --only abuse` runs the cases of abuse, which are left out otherwise, and need the binary beside this program.
+//! Progress goes to stderr. The host runs in this process on its own threads, over a directory beside the
 //! program; what needs a cold start runs in a child. Always: a ratio compares numbers of the same run, taken in turns.
 //! Left out on purpose: any verdict by exit status. Times on a shared machine decide nothing.
 //!
@@ -12,6 +13,7 @@
 #[path = "../../benches/support/mod.rs"]
 mod support;
 
+mod abuse;
 mod agent;
 mod appends;
 mod awake;
@@ -64,6 +66,17 @@ const MEASURES: [(&str, Measure); 12] = [
     ("chunks", chunks::measure),
 ];
 
+/// Every abuse by its name.
+const ABUSES: [(&str, Measure); 7] = [
+    ("abuse-idle", abuse::idle),
+    ("abuse-deaf", abuse::deaf),
+    ("abuse-channels", abuse::channels),
+    ("abuse-actions", abuse::actions),
+    ("abuse-frames", abuse::frames),
+    ("abuse-nesting", abuse::nesting),
+    ("abuse-slowloris", abuse::slowloris),
+];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some((child::FLAG, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
@@ -75,7 +88,9 @@ fn main() {
     let scale = Scale { quick: arguments.iter().any(|argument| argument == "--quick") };
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
     let mut report = Report::new(scale);
-    for (name, measure) in MEASURES.iter().filter(|(name, _)| only.is_none_or(|only| only == name)) {
+    let usual = MEASURES.iter().filter(|(name, _)| only.is_none_or(|only| only == name));
+    let abuses = ABUSES.iter().filter(|(name, _)| only.is_some_and(|only| only == name || only == "abuse"));
+    for (name, measure) in usual.chain(abuses) {
         eprintln!("{name} …");
         measure(scale, &mut report);
     }

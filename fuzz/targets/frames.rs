@@ -14,6 +14,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::codec::Encoder;
 
+/// How deep a message may nest.
+const MAX_NESTING: usize = 64;
+
 /// Bytes of a message that the inbox takes here: few, so that the limit is met often.
 const LIMIT: usize = 96;
 
@@ -86,7 +89,7 @@ fn sent_in_fragments(text: &str) {
 /// A text is a request, a notification or a response, or is answered once with an error.
 fn split(text: &str) {
     let value: Option<Value> = serde_json::from_str(text).ok();
-    match frame::split(text) {
+    match frame::split(text, MAX_NESTING) {
         Ok(Incoming::Request { id, method, params }) => {
             assert!(serde_json::from_str::<&RawValue>(id).is_ok(), "the id {id} is no JSON");
             if let Some(value) = value {

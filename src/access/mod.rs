@@ -9,7 +9,11 @@
 //! command.
 //! Source: the outer contract, endpoints; AHP threat model.
 
+pub mod arriving;
+pub mod check;
 pub mod oidc;
+pub mod seats;
+pub mod table;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +22,14 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use subtle::ConstantTimeEq;
 
-use crate::events::ChannelId;
+use self::oidc::{Issuer, OidcFault};
+pub use crate::actors::identity::Identity;
+use crate::actors::people::PeopleInForce;
+use crate::actors::people::TOKEN;
+use crate::clock::Clock;
 
 /// What a request is checked against.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Gate {
     /// The deployment token. Without one a loopback address is open to anybody on the machine.
     pub token: Option<String>,
@@ -36,13 +44,11 @@ pub struct Gate {
     pub inner: Option<SocketAddr>,
     /// The origin of the URL that others reach the host under, such as behind a proxy.
     pub public_origin: Option<String>,
-}
-
-/// Who sent an admitted request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// `root:<host>` for the deployment token, for this run's secret and on an open loopback address.
-    pub principal: Arc<str>,
+    /// Those with tokens of their own.
+    pub people: Arc<PeopleInForce>,
+    /// Whose tokens are taken beside the host's own.
+    pub issuer: Option<Issuer>,
+    pub clock: Clock,
 }
 
 /// Why a request is not admitted.
@@ -50,6 +56,10 @@ pub struct Identity {
 pub enum Refused {
     #[error("a token is needed: send it as ?tkn=TOKEN or as Authorization: Bearer TOKEN")]
     NoToken,
+    #[error("this token is not, or no longer, good here")]
+    BadToken,
+    #[error("the issuer of this token cannot be asked for its keys now: try again")]
+    IssuerUnreachable,
     #[error("this page's origin is not allowed: add it to allowed_origins")]
     ForeignOrigin,
     #[error("this Host is not this machine: use localhost, 127.0.0.1 or [::1] with the host's port")]
@@ -61,6 +71,8 @@ impl Refused {
     pub fn response(&self) -> HttpResponse {
         let (status, code) = match self {
             Refused::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
+            Refused::BadToken => (StatusCode::UNAUTHORIZED, "bad-token"),
+            Refused::IssuerUnreachable => (StatusCode::SERVICE_UNAVAILABLE, "issuer-unreachable"),
             Refused::ForeignOrigin => (StatusCode::FORBIDDEN, "foreign-origin"),
             Refused::ForeignHost => (StatusCode::FORBIDDEN, "foreign-host"),
         };
@@ -73,17 +85,70 @@ impl Refused {
 }
 
 impl Gate {
+    /// The gate of a host that listens at `bind`, with no token and nobody on its list.
+    pub fn at(bind: SocketAddr) -> Self {
+        Self {
+            token: None,
+            host_secret: None,
+            host_name: "host".into(),
+            allowed_origins: Vec::new(),
+            bind,
+            inner: None,
+            public_origin: None,
+            people: Arc::default(),
+            issuer: None,
+            clock: Clock::system(),
+        }
+    }
+
     /// Admits `req`, or says why not. Origin and host are looked at before the token.
     ///
     /// # Errors
     /// [`Refused`], whose [`Refused::response`] is the answer.
-    pub fn admit(&self, req: &HttpRequest) -> Result<Identity, Refused> {
+    pub async fn admit(&self, req: &HttpRequest) -> Result<Identity, Refused> {
         self.check_host(req)?;
         self.check_origin(req)?;
-        if (self.is_open() && !self.is_public(req)) || self.knows_token(req) {
-            return Ok(Identity { principal: Arc::from(format!("root:{}", self.host_name)) });
+        let sent = sent_tokens(req);
+        if self.knows_token(&sent) {
+            return Ok(Identity::root(&self.host_name));
         }
-        Err(Refused::NoToken)
+        for token in &sent {
+            match self.person(token) {
+                Some(identity) => return Ok(identity),
+                // Somebody's token that has ended is nobody's, on an open address too.
+                None if token.starts_with(TOKEN) => return Err(Refused::BadToken),
+                None if self.issuer.is_some() && Issuer::looks_like(token) => return self.of_issuer(token).await,
+                None => {}
+            }
+        }
+        if self.is_open() && !self.is_public(req) {
+            return Ok(Identity::root(&self.host_name));
+        }
+        Err(if sent.iter().all(String::is_empty) { Refused::NoToken } else { Refused::BadToken })
+    }
+
+    /// Whom a token of the issuer names.
+    async fn of_issuer(&self, token: &str) -> Result<Identity, Refused> {
+        let Some(issuer) = &self.issuer else { return Err(Refused::BadToken) };
+        match issuer.verify(token).await {
+            Ok(verified) => {
+                let roles = verified.roles.iter().filter_map(|role| role.parse().ok()).collect();
+                Ok(Identity::of_issuer(&verified.user, roles, verified.expires_at))
+            }
+            Err(OidcFault::Unreachable) => Err(Refused::IssuerUnreachable),
+            Err(fault) => {
+                tracing::info!(%fault, "a token of the issuer was refused");
+                Err(Refused::BadToken)
+            }
+        }
+    }
+
+    /// Whose token of this host it is.
+    fn person(&self, token: &str) -> Option<Identity> {
+        let people = self.people.now();
+        let (name, kept) = people.of_token(token)?;
+        let identity = Identity::person(name, &kept.id, kept.expires_at);
+        (!identity.is_over(self.clock.now())).then_some(identity)
     }
 
     /// Admits a request for what needs no token, from a page and under a name that may be used.
@@ -99,9 +164,8 @@ impl Gate {
         self.token.is_none() && self.bind.ip().is_loopback()
     }
 
-    fn knows_token(&self, req: &HttpRequest) -> bool {
+    fn knows_token(&self, sent: &[String]) -> bool {
         let known = [self.token.as_deref(), self.host_secret.as_deref()];
-        let sent = sent_tokens(req);
         known.into_iter().flatten().any(|known| sent.iter().any(|sent| is_same(known, sent)))
     }
 
@@ -182,12 +246,6 @@ fn split_authority(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether an agent that works in one session may read a chat of another: what that session's people may read. Today all
-/// people of a host may read all of it.
-pub fn agents_may_read(_session: ChannelId, _other: ChannelId) -> bool {
-    true
-}
-
 /// The bearer token of a request.
 pub fn bearer(req: &HttpRequest) -> Option<&str> {
     let value = req.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -212,6 +270,7 @@ fn is_same(known: &str, sent: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
+    use futures_util::FutureExt;
 
     use super::*;
 
@@ -221,15 +280,14 @@ mod tests {
             host_secret: Some("run-secret".into()),
             host_name: "box".into(),
             allowed_origins: vec!["vscode-file://vscode-app".into()],
-            bind: "127.0.0.1:4000".parse().unwrap(),
-            inner: None,
-            public_origin: None,
+            ..Gate::at("127.0.0.1:4000".parse().unwrap())
         }
     }
 
     fn admit(gate: &Gate, uri: &str, headers: &[(&str, &str)]) -> Result<Identity, Refused> {
         let request = headers.iter().fold(TestRequest::with_uri(uri), |request, header| request.insert_header(*header));
-        gate.admit(&request.to_http_request())
+        let request = request.to_http_request();
+        gate.admit(&request).now_or_never().expect("nobody is asked")
     }
 
     #[test]
@@ -242,7 +300,7 @@ mod tests {
     fn a_configured_token_is_needed_in_query_or_header() {
         let gate = gate(Some("t&k n"));
         assert_eq!(admit(&gate, "/", &[]), Err(Refused::NoToken));
-        assert_eq!(admit(&gate, "/?tkn=wrong", &[]), Err(Refused::NoToken));
+        assert_eq!(admit(&gate, "/?tkn=wrong", &[]), Err(Refused::BadToken));
         assert!(admit(&gate, "/?x=1&tkn=t%26k%20n", &[]).is_ok());
         assert!(admit(&gate, "/", &[("authorization", "bearer t&k n")]).is_ok());
         assert_eq!(admit(&gate, "/", &[("authorization", "Basic t&k n")]), Err(Refused::NoToken));

@@ -45,6 +45,12 @@ impl Asked {
         }
     }
 
+    /// Whether somebody waits for an answer.
+    pub fn is_open(&mut self) -> bool {
+        self.open.retain(|_, waits| !waits.is_closed());
+        !self.open.is_empty()
+    }
+
     /// The client is gone.
     pub fn give_up(&mut self) {
         self.open.clear();

@@ -20,6 +20,8 @@ use tokio::sync::{Notify, oneshot};
 use super::asked::{Answered, Asked, NoAnswer};
 use super::counts::{Counted, Counts};
 use super::envelope::{self, Envelope};
+use super::identity::Identity;
+use super::received::Received;
 use super::router::RouterMessage;
 use crate::events::{Channel, ServerSeq};
 
@@ -32,6 +34,8 @@ pub struct ConnectionRef {
     pub id: ConnectionId,
     pub(super) router: UnboundedSender<RouterMessage>,
     pub(super) counts: Arc<Counts>,
+    /// What the client sent and nothing has become of yet.
+    pub received: Arc<Received>,
 }
 
 impl ConnectionRef {
@@ -56,7 +60,12 @@ impl ConnectionRef {
     /// [`NoAnswer`] when it refuses or is gone. How long to wait is for the caller.
     pub fn ask(&self, method: &'static str, params: Value) -> impl Future<Output = Answered> + use<> {
         let (answer, answered) = oneshot::channel();
-        self.run(Box::new(move |connection| connection.ask(method, &params, answer)));
+        let received = Arc::clone(&self.received);
+        self.run(Box::new(move |connection| {
+            connection.ask(method, &params, answer);
+            // One that is not read for a while is read for its answer.
+            received.look_again();
+        }));
         async move { answered.await.unwrap_or(Err(NoAnswer::Gone)) }
     }
 
@@ -104,9 +113,14 @@ pub struct Closing {
 /// The close code for a client that does not read what it is sent.
 pub const CLOSE_SLOW: u16 = 1013;
 
+/// The close code for a client that may no longer be here, or no longer read what it is subscribed to.
+pub const CLOSE_NOT_PERMITTED: u16 = 1008;
+
 /// The connection's state on its worker's thread.
 pub struct Connection {
     pub id: ConnectionId,
+    /// Who is behind it, since it was let in.
+    pub who: Arc<Identity>,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
@@ -142,9 +156,10 @@ struct Outgoing {
 
 impl Connection {
     /// A connection with nothing in it; `unsent_limit` is in bytes.
-    pub fn new(id: ConnectionId, unsent_limit: usize, counts: &Counts) -> Rc<Self> {
+    pub fn new(id: ConnectionId, who: Arc<Identity>, unsent_limit: usize, counts: &Counts) -> Rc<Self> {
         Rc::new(Self {
             id,
+            who,
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),
@@ -185,6 +200,11 @@ impl Connection {
     /// Takes the client's answer to the question with this number.
     pub fn answered(&self, number: u64, answer: Answered) {
         self.asked.borrow_mut().answer(number, answer);
+    }
+
+    /// Whether the client has still to answer something: then it must be read.
+    pub fn is_asked(&self) -> bool {
+        self.asked.borrow_mut().is_open()
     }
 
     /// The client is gone and answers nothing any more.
@@ -454,6 +474,8 @@ pub struct Caller {
     pub client_id: Arc<str>,
     /// `user:<id>` or `root:<host>`.
     pub principal: Arc<str>,
+    /// Who that is; what they may do is read at every command.
+    pub who: Arc<Identity>,
     /// Whether its version of the protocol has canvases.
     pub knows_canvases: bool,
     /// With `reconnect`: the newest number that it said it had seen.
@@ -465,9 +487,10 @@ impl Caller {
     pub fn nobody(principal: &str) -> Self {
         let (router, _) = tokio::sync::mpsc::unbounded_channel();
         Self {
-            connection: ConnectionRef { id: 0, router, counts: Arc::default() },
+            connection: ConnectionRef { id: 0, router, counts: Arc::default(), received: Arc::default() },
             client_id: Arc::from(""),
             principal: principal.into(),
+            who: Arc::new(Identity::bare(principal)),
             resumed_from: None,
             knows_canvases: true,
         }
@@ -485,7 +508,7 @@ mod tests {
 
     #[test]
     fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
-        let connection = Connection::new(1, 10_000, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         for channel in ["a", "w"] {
             connection.subscribe(subscription(channel, channel, 0));
         }
@@ -517,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_changed_before_the_newest_snapshot_is_named() {
-        let connection = Connection::new(1, 10_000, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 50));
         deliver(&connection, "a", 70);
@@ -530,7 +553,7 @@ mod tests {
 
     #[test]
     fn what_a_replay_brought_is_not_sent_again_however_late_it_arrives() {
-        let connection = Connection::new(1, 10_000, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 10));
         connection.subscribe(subscription("b", "b", 25));
@@ -546,7 +569,7 @@ mod tests {
 
     #[test]
     fn held_envelopes_are_bounded_like_unsent_ones() {
-        let connection = Connection::new(1, 500, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 500, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 0));
         (1..20).for_each(|seq| deliver(&connection, "a", seq));
@@ -556,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_to_stand_for_another_channel_leaves_the_first() {
-        let connection = Connection::new(1, 10_000, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.subscribe(subscription("a", "name", 0));
         assert_eq!(connection.subscribe(subscription("b", "name", 0)), Some("a".into()));
         deliver(&connection, "a", 1);
@@ -567,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_heard_under_each_of_its_names() {
-        let connection = Connection::new(1, 10_000, &Counts::default());
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.subscribe(subscription("a", "a", 0));
         connection.subscribe(subscription("a", "b", 1));
         deliver(&connection, "a", 1);

@@ -65,6 +65,12 @@ impl Rejection {
         Self { code, detail: detail.into() }
     }
 
+    /// So much waits already that nothing more is taken now.
+    pub fn too_much(what: &str) -> Self {
+        metrics::counter!("scrollback_limit_met_total", "limit" => "busy").increment(1);
+        Self::new(Code::Busy, what)
+    }
+
     /// What a later version serves.
     pub fn unsupported(what: &str) -> Self {
         Self::new(Code::Unsupported, format!("{what} is not served by this version"))

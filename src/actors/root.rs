@@ -208,11 +208,7 @@ impl RootActor {
 
     fn dispatch(&mut self, client: ClientAction, action: Action) {
         if self.lane.is_full() {
-            return reject(
-                &self.lane,
-                client,
-                Rejection::new(Code::Busy, "the root is waiting for the disk: try again"),
-            );
+            return reject(&self.lane, client, Rejection::too_much("the root is waiting for the disk: try again"));
         }
         let StateAction::RootConfigChanged(change) = &action.decoded else {
             let rejection = super::session::not_for_this_channel(&action.bytes, "the root channel");

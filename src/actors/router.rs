@@ -7,22 +7,26 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytestring::ByteString;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::connection::{Connection, ConnectionId, ConnectionRef, Subscription, Then, Window};
+use super::connection::{CLOSE_NOT_PERMITTED, Connection, ConnectionId, ConnectionRef, Subscription, Then, Window};
 use super::counts::{Counted, Counts};
 use super::envelope::Envelope;
+use super::identity::Identity;
+use super::shared::Shared;
 use crate::events::Channel;
+use crate::projections::people::Operation;
 
 /// What a router is told.
 pub enum RouterMessage {
     /// Events of one commit, in order.
     Publish(Arc<[Envelope]>),
-    /// A notification for the subscribers of a channel: not state, never replayed.
-    Notify { channel: Channel, frame: ByteString },
+    /// A notification about a session, for those of the root's subscribers who may see it in the list: not state, never
+    /// replayed.
+    Notify { session: Channel, frame: ByteString },
     /// An action that is in no log, for the subscribers of its channel, at this place among the events.
     Pass(Arc<Envelope>),
     /// A frame for one connection.
@@ -33,6 +37,10 @@ pub enum RouterMessage {
     Run { connection: ConnectionId, then: Then },
     /// All subscriptions to a channel end: it is gone.
     Drop { channel: Channel },
+    /// What these people may do has changed (`None`: anybody): who may not be here, or not read what they hear, is cut off.
+    LookAgain { principal: Option<Arc<str>> },
+    /// A channel is in another session now, and other people may read it.
+    Moved { channel: Channel },
     /// The end of a connection.
     Close { connection: ConnectionId, code: u16, reason: String },
     /// The end of all connections.
@@ -50,13 +58,20 @@ pub struct Hub {
     next_connection: AtomicU64,
     page_for: PageFor,
     counts: Arc<Counts>,
+    /// Whose it is: who may read what is asked there.
+    shared: OnceLock<Weak<Shared>>,
 }
 
 impl Hub {
     /// A hub without workers. `first` is where connection numbers begin: a random one, so that they tell starts apart.
     pub fn new(first: ConnectionId, page_for: PageFor) -> Arc<Self> {
-        let next_connection = AtomicU64::new(first);
-        Arc::new(Self { routers: Mutex::default(), next_connection, page_for, counts: Arc::default() })
+        Arc::new(Self {
+            routers: Mutex::default(),
+            next_connection: AtomicU64::new(first),
+            page_for,
+            counts: Arc::default(),
+            shared: OnceLock::new(),
+        })
     }
 
     /// What there is of connections now.
@@ -70,9 +85,36 @@ impl Hub {
         self.tell_all(|| RouterMessage::Publish(Arc::clone(&envelopes)));
     }
 
-    /// Sends a notification to the subscribers of `channel`.
-    pub fn notify(&self, channel: &Channel, frame: &ByteString) {
-        self.tell_all(|| RouterMessage::Notify { channel: channel.clone(), frame: frame.clone() });
+    /// Tells the hub whose it is; done once, when the host is put together. Before, it serves the deployment alone.
+    pub fn belongs_to(&self, shared: &Arc<Shared>) {
+        let _ = self.shared.set(Arc::downgrade(shared));
+    }
+
+    fn asks(&self, who: &Identity, ask: impl FnOnce(&Shared) -> bool) -> bool {
+        who.is_root() || self.shared.get().and_then(Weak::upgrade).is_some_and(|shared| ask(&shared))
+    }
+
+    fn may_read(&self, who: &Identity, channel: &Channel) -> bool {
+        self.asks(who, |shared| shared.may_read_named(who, channel.as_str()))
+    }
+
+    fn may_list(&self, who: &Identity, session: &Channel) -> bool {
+        self.asks(who, |shared| shared.may(who, Operation::SessionList, Some(session.as_str())))
+    }
+
+    /// Sends a notification about `session` to those of the root's subscribers who may see it in the list.
+    pub fn notify(&self, session: &Channel, frame: &ByteString) {
+        self.tell_all(|| RouterMessage::Notify { session: session.clone(), frame: frame.clone() });
+    }
+
+    /// What this principal may do has changed; `None` for what anybody may do.
+    pub fn look_again(&self, principal: Option<Arc<str>>) {
+        self.tell_all(|| RouterMessage::LookAgain { principal: principal.clone() });
+    }
+
+    /// A channel is in another session now.
+    pub fn moved(&self, channel: &Channel) {
+        self.tell_all(|| RouterMessage::Moved { channel: channel.clone() });
     }
 
     /// Sends an action that is in no log to the subscribers of its channel.
@@ -108,8 +150,17 @@ pub struct Router {
     sender: UnboundedSender<RouterMessage>,
     connections: RefCell<HashMap<ConnectionId, Rc<Connection>>>,
     subscribers: RefCell<HashMap<Channel, HashMap<ConnectionId, Counted>>>,
-    watchers: RefCell<HashMap<ConnectionId, Watch>>,
+    watchers: RefCell<HashMap<ConnectionId, Watching>>,
 }
+
+/// A watcher, and what it is known to be allowed to read.
+struct Watching {
+    watch: Watch,
+    readable: RefCell<HashMap<Channel, bool>>,
+}
+
+/// How many channels a watcher's permissions are remembered of.
+const REMEMBERED: usize = 10_000;
 
 /// What a watcher hears: the envelopes as they are stored, without windows, synonyms or notifications.
 #[derive(Debug, Clone)]
@@ -144,11 +195,12 @@ impl Router {
     }
 
     /// Takes a new connection in.
-    pub fn connect(&self, unsent_limit: usize) -> (Rc<Connection>, ConnectionRef) {
+    pub fn connect(&self, who: Arc<Identity>, unsent_limit: usize) -> (Rc<Connection>, ConnectionRef) {
         let id = self.hub.next_connection.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection::new(id, unsent_limit, &self.hub.counts);
+        let connection = Connection::new(id, who, unsent_limit, &self.hub.counts);
         self.connections.borrow_mut().insert(id, Rc::clone(&connection));
-        (connection, ConnectionRef { id, router: self.sender.clone(), counts: Arc::clone(&self.hub.counts) })
+        let (router, counts) = (self.sender.clone(), Arc::clone(&self.hub.counts));
+        (connection, ConnectionRef { id, router, counts, received: Arc::default() })
     }
 
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.
@@ -170,10 +222,13 @@ impl Router {
     }
 
     /// Subscribes at once, on this thread: for a replay, which is read afterwards from the log. Nothing happens for a connection
-    /// that was let go of meanwhile.
+    /// that was let go of meanwhile; one that may not read the channel (any more) is closed.
     pub fn subscribe(&self, connection: &Connection, subscription: Subscription) {
         if !self.connections.borrow().contains_key(&connection.id) {
             return;
+        }
+        if !self.hub.may_read(&connection.who, &subscription.channel) {
+            return cut_off(connection);
         }
         let mut subscribers = self.subscribers.borrow_mut();
         let of_channel = subscribers.entry(subscription.channel.clone()).or_default();
@@ -187,7 +242,7 @@ impl Router {
     /// Makes `connection` a watcher, at once: every later event that `watch` hears is queued in it, whatever it is
     /// subscribed to.
     pub fn watch(&self, connection: &Connection, watch: Watch) {
-        self.watchers.borrow_mut().insert(connection.id, watch);
+        self.watchers.borrow_mut().insert(connection.id, Watching { watch, readable: RefCell::default() });
     }
 
     fn remove_subscriber(&self, channel: &Channel, id: ConnectionId) {
@@ -226,8 +281,12 @@ impl Router {
                     self.deliver(envelope, dirty);
                 }
             }
-            RouterMessage::Notify { channel, frame } => {
-                self.each_subscriber(&channel, dirty, |connection| connection.push_notification(frame.clone()));
+            RouterMessage::Notify { session, frame } => {
+                self.each_subscriber(&Channel::root(), dirty, |connection| {
+                    if self.hub.may_list(&connection.who, &session) {
+                        connection.push_notification(frame.clone());
+                    }
+                });
             }
             RouterMessage::Pass(envelope) => {
                 self.each_subscriber(&envelope.channel, dirty, |connection| connection.pass(&envelope));
@@ -241,6 +300,8 @@ impl Router {
             }
             RouterMessage::Run { connection, then } => self.with(connection, dirty, then),
             RouterMessage::Drop { channel } => self.drop_channel(&channel),
+            RouterMessage::LookAgain { principal } => self.look_again(principal.as_deref()),
+            RouterMessage::Moved { channel } => self.look_again_at(&channel),
             RouterMessage::Close { connection, code, reason } => {
                 self.with(connection, dirty, |c| c.close(code, reason));
             }
@@ -255,9 +316,67 @@ impl Router {
     fn deliver(&self, envelope: &Envelope, dirty: &mut HashSet<ConnectionId>) {
         let page = |subscription: &Subscription| (self.hub.page_for)(envelope, subscription);
         self.each_subscriber(&envelope.channel, dirty, |connection| connection.deliver(envelope, &page));
-        for (id, watch) in self.watchers.borrow().iter() {
-            if watch.hears(&envelope.channel) {
-                self.with(*id, dirty, |connection| connection.push_notification(envelope.frame.clone()));
+        for (id, watching) in self.watchers.borrow().iter() {
+            if watching.watch.hears(&envelope.channel) {
+                self.with(*id, dirty, |connection| {
+                    if self.may_hear(connection, watching, &envelope.channel) {
+                        connection.push_notification(envelope.frame.clone());
+                    }
+                });
+            }
+        }
+    }
+
+    fn may_hear(&self, connection: &Connection, watching: &Watching, channel: &Channel) -> bool {
+        if connection.who.is_root() {
+            return true;
+        }
+        let known = watching.readable.borrow().get(channel).copied();
+        known.unwrap_or_else(|| {
+            let may = self.hub.may_read(&connection.who, channel);
+            let mut readable = watching.readable.borrow_mut();
+            if readable.len() >= REMEMBERED {
+                readable.clear();
+            }
+            readable.insert(channel.clone(), may);
+            may
+        })
+    }
+
+    /// Cuts off who may not be here any more, or not read all that they are subscribed to.
+    fn look_again(&self, principal: Option<&str>) {
+        let watchers = self.watchers.borrow();
+        let connections = self.connections.borrow();
+        let concerned =
+            connections.values().filter(|c| principal.is_none_or(|principal| *c.who.principal == *principal));
+        for connection in concerned {
+            let reads = |channel: &Channel| self.hub.may_read(&connection.who, channel);
+            let watches = watchers.get(&connection.id);
+            let watched = watches.is_none_or(|watching| match &watching.watch {
+                Watch::All => true,
+                Watch::Channels(channels) => channels.iter().all(reads),
+            });
+            let known = self.hub.asks(&connection.who, |shared| shared.is_known(&connection.who));
+            if !(known && watched && connection.channels().iter().all(reads)) {
+                cut_off(connection);
+            }
+            if let Some(watching) = watches {
+                watching.readable.borrow_mut().clear();
+            }
+        }
+    }
+
+    fn look_again_at(&self, channel: &Channel) {
+        for watching in self.watchers.borrow().values() {
+            watching.readable.borrow_mut().remove(channel);
+        }
+        let subscribers = self.subscribers.borrow();
+        let connections = self.connections.borrow();
+        let watching = |id: &ConnectionId| matches!(self.watchers.borrow().get(id), Some(Watching { watch: Watch::Channels(all), .. }) if all.contains(channel));
+        for (id, connection) in connections.iter() {
+            let hears = subscribers.get(channel).is_some_and(|ids| ids.contains_key(id)) || watching(id);
+            if hears && !self.hub.may_read(&connection.who, channel) {
+                cut_off(connection);
             }
         }
     }
@@ -292,6 +411,11 @@ impl Router {
     }
 }
 
+/// Ends a connection that may no longer hear what it hears. It may come back for what is left to it.
+fn cut_off(connection: &Connection) {
+    connection.close(CLOSE_NOT_PERMITTED, "not permitted any more: reconnect for what you may still read".into());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +424,7 @@ mod tests {
     fn a_connection_that_was_let_go_of_is_subscribed_to_nothing() {
         actix_rt::System::new().block_on(async {
             let router = Router::start(&Hub::new(1, Arc::new(|_, _| None)));
-            let (connection, _) = router.connect(1_000);
+            let (connection, _) = router.connect(Arc::new(Identity::root("box")), 1_000);
             let subscription = Subscription { channel: "a".into(), alias: "a".into(), from_seq: 0, window: None };
             router.subscribe(&connection, subscription.clone());
             assert_eq!(router.subscribers.borrow().len(), 1);

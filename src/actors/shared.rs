@@ -10,6 +10,7 @@ use super::clients::Clients;
 use super::host::{HostSettings, Watches};
 use super::moves::Moves;
 use super::owed::OwedResumes;
+use super::people::PeopleInForce;
 use super::probing::Probes;
 use super::registry::Registry;
 use super::root::RootActor;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub registry: Registry,
     pub moves: Arc<Moves>,
     pub clients: Clients,
+    /// Who may do what.
+    pub people: Arc<PeopleInForce>,
     /// What the host's tools are opened with.
     pub tokens: ToolTokens,
     /// Watches of files.

@@ -1,18 +1,20 @@
 //! What is not answered: the status, a stable word and a sentence.
 
-use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::error::BlockingError;
+use actix_web::error::{BlockingError, JsonPayloadError};
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
+use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 
 use super::inspect::BadFilter;
 use super::{Admin, Worker};
-use crate::access::Refused;
+use crate::access::arriving::is_late;
+use crate::access::seats::Full;
+use crate::access::{Identity, Refused, check};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::router::Router;
 use crate::events::LogFault;
@@ -61,10 +63,37 @@ impl From<Refused> for ApiFault {
     fn from(refused: Refused) -> Self {
         let code = match refused {
             Refused::NoToken => "no-token",
+            Refused::BadToken => "bad-token",
+            Refused::IssuerUnreachable => "issuer-unreachable",
             Refused::ForeignOrigin => "foreign-origin",
             Refused::ForeignHost => "foreign-host",
         };
         Self { status: refused.response().status(), code, message: refused.to_string() }
+    }
+}
+
+impl From<Full> for ApiFault {
+    fn from(full: Full) -> Self {
+        Self { status: full.status(), code: "limit-exceeded", message: full.to_string() }
+    }
+}
+
+/// How bodies are read: JSON of at most `max` bytes, that arrives in time.
+pub fn bodies(max: usize) -> web::JsonConfig {
+    web::JsonConfig::default().limit(max).error_handler(move |error, _| of_body(&error, max).into())
+}
+
+fn of_body(error: &JsonPayloadError, max: usize) -> ApiFault {
+    let fault = |status, code, message: String| ApiFault { status, code, message };
+    match error {
+        JsonPayloadError::OverflowKnownLength { .. } | JsonPayloadError::Overflow { .. } => {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "request_body").increment(1);
+            fault(StatusCode::PAYLOAD_TOO_LARGE, "limit-exceeded", format!("the body has more than {max} bytes"))
+        }
+        JsonPayloadError::Payload(problem) if is_late(problem) => {
+            fault(StatusCode::REQUEST_TIMEOUT, "limit-exceeded", "the body did not arrive in time".into())
+        }
+        other => fault(StatusCode::BAD_REQUEST, "bad-body", other.to_string()),
     }
 }
 
@@ -74,6 +103,7 @@ impl From<Refusal> for ApiFault {
             RefusalKind::NotFound | RefusalKind::UnknownSession => StatusCode::NOT_FOUND,
             RefusalKind::InvalidParams | RefusalKind::InvalidRequest => StatusCode::BAD_REQUEST,
             RefusalKind::NotPermitted => StatusCode::FORBIDDEN,
+            RefusalKind::AlreadyExists | RefusalKind::Conflict => StatusCode::CONFLICT,
             RefusalKind::UnknownMethod => StatusCode::NOT_IMPLEMENTED,
             RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -108,25 +138,34 @@ pub struct Admitted {
     /// The router of this worker.
     pub router: Rc<Router>,
     /// Who asks.
-    pub principal: Arc<str>,
+    pub who: Arc<Identity>,
 }
 
 impl FromRequest for Admitted {
     type Error = ApiFault;
-    type Future = Ready<Result<Self, ApiFault>>;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiFault>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(admit(request))
+        let request = request.clone();
+        Box::pin(async move { admit(&request).await })
     }
 }
 
-fn admit(request: &HttpRequest) -> Result<Admitted, ApiFault> {
+async fn admit(request: &HttpRequest) -> Result<Admitted, ApiFault> {
     let missing = || ApiFault::internal("the endpoints were not set up".into());
     let admin = request.app_data::<web::Data<Admin>>().ok_or_else(missing)?;
     let worker = request.app_data::<Rc<Worker>>().ok_or_else(missing)?;
-    let principal = admin.gate.admit(request)?.principal;
+    let who = admitted(admin, request).await?;
     let router = worker.0.get_or_init(|| Router::start(admin.host.hub()));
-    Ok(Admitted { admin: admin.clone(), router: Rc::clone(router), principal })
+    Ok(Admitted { admin: admin.clone(), router: Rc::clone(router), who: Arc::new(who) })
+}
+
+/// Who asks, where the gate lets them in and the table lets them ask this.
+pub async fn admitted(admin: &Admin, request: &HttpRequest) -> Result<Identity, ApiFault> {
+    let who = admin.gate.admit(request).await?;
+    let path = request.match_pattern().unwrap_or_default();
+    check::route(&admin.host, &who, request.method().as_str(), &path)?;
+    Ok(who)
 }
 
 /// Runs what blocks on the store where blocking is fine. It begins at once, awaited or not.

@@ -4,6 +4,7 @@
 //! attachments' folder under a name of the host's own is read.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -18,9 +19,12 @@ pub async fn download(admitted: Admitted, request: HttpRequest) -> Result<HttpRe
     let uri = query.text("uri")?.ok_or_else(|| ApiFault::bad_parameter("uri", "is needed"))?;
     let missing = || ApiFault::not_found("not-found", "there is no such attachment".into());
     let file = FileRef::of_uri(&uri).ok_or_else(missing)?;
-    let attachments = admitted.admin.host.attachments().clone();
+    let (host, who) = (Arc::clone(&admitted.admin.host), admitted.who);
     let bytes = off_thread(move || {
-        let (mut open, size) = attachments.open(file).map_err(|_| missing())?;
+        if !host.may_read_attachment(&who, file)? {
+            return Err(missing());
+        }
+        let (mut open, size) = host.attachments().open(file).map_err(|_| missing())?;
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         open.read_to_end(&mut bytes).map_err(|_| missing())?;
         Ok::<_, ApiFault>(bytes)

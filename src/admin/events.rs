@@ -11,11 +11,13 @@ use futures_util::stream;
 
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
-use super::inspect::{self, EventFilter, Reading, Scope};
+use super::inspect::{self, EventFilter, Reader, Reading, Scope};
 use super::live;
 use super::query::Query;
+use crate::access::Identity;
 use crate::actors::chat::pages;
 use crate::actors::envelope::is_page;
+use crate::actors::host::Host;
 use crate::actors::router::Watch;
 use crate::events::{Channel, ChannelId, Record, Store};
 
@@ -30,15 +32,18 @@ pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResp
     let after = after.or(query.number("after")?).unwrap_or(0);
     let filter = EventFilter::actions(after, query.number("limit")?);
     let uris: Vec<String> = query.all("channel").into_iter().map(str::to_owned).collect();
-    let channels = channels(&admitted.admin, uris).await?;
+    let channels = channels(&admitted, uris).await?;
     let scope = channels.as_ref().map_or(Scope::All, |all| Scope::Channels(all.iter().map(|(_, id)| *id).collect()));
-    let reading = Reading::new(scope, filter);
+    let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
+    let reads = move |channel: &Channel| host.may_read_stored(&who, channel.as_str());
+    let reader = (!admitted.who.is_root()).then(|| Arc::new(reads) as Reader);
+    let reading = Reading::new(scope, filter, reader);
     if !is_live {
         let _ = admitted.admin.host.writer().barrier().await;
         return Ok(streamed(&admitted.admin, reading, envelopes));
     }
     let watch = channels.map_or(Watch::All, |all| Watch::Channels(all.into_iter().map(|(name, _)| name).collect()));
-    Ok(live::server_sent(admitted, reading, watch))
+    live::server_sent(admitted, reading, watch)
 }
 
 /// A response of pages, one read ahead of the one that is being taken. No thread waits for a slow reader.
@@ -66,13 +71,13 @@ pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> H
 }
 
 /// The channels of `uris`, `None` for all.
-async fn channels(admin: &web::Data<Admin>, uris: Vec<String>) -> Result<Option<Vec<(Channel, ChannelId)>>, ApiFault> {
+async fn channels(admitted: &Admitted, uris: Vec<String>) -> Result<Option<Vec<(Channel, ChannelId)>>, ApiFault> {
     if uris.is_empty() {
         return Ok(None);
     }
     let mut found: Vec<(Channel, ChannelId)> = Vec::with_capacity(uris.len());
     for uri in uris {
-        let one = channel(admin, uri).await?;
+        let one = channel(admitted, uri).await?;
         if !found.contains(&one) {
             found.push(one);
         }
@@ -84,13 +89,30 @@ async fn channels(admin: &web::Data<Admin>, uris: Vec<String>) -> Result<Option<
 ///
 /// # Errors
 /// 404 where there is none.
-pub async fn channel(admin: &web::Data<Admin>, uri: String) -> Result<(Channel, ChannelId), ApiFault> {
-    let host = Arc::clone(&admin.host);
+pub async fn channel(admitted: &Admitted, uri: String) -> Result<(Channel, ChannelId), ApiFault> {
+    find(admitted, uri, Host::may_read_stored).await
+}
+
+/// The same for who reads the log.
+///
+/// # Errors
+/// 404 where there is none.
+pub async fn channel_of_log(admitted: &Admitted, uri: String) -> Result<(Channel, ChannelId), ApiFault> {
+    find(admitted, uri, Host::may_read_log_of).await
+}
+
+async fn find(
+    admitted: &Admitted,
+    uri: String,
+    may: fn(&Host, &Identity, &str) -> bool,
+) -> Result<(Channel, ChannelId), ApiFault> {
+    let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
     off_thread(move || {
         let found = match inspect::find_channel(&**host.store(), &uri)? {
             Some(found) => Some(found),
-            None => host.resolve(&uri)?,
+            None => host.resolve(&who, &uri)?,
         };
+        let found = found.filter(|(channel, _)| may(&host, &who, channel.as_str()));
         found.ok_or_else(|| ApiFault::not_found("unknown-channel", format!("there is no channel {uri}")))
     })
     .await

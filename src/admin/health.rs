@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
 use super::Admin;
-use super::answer::{Admitted, ApiFault, off_thread};
+use super::answer::{Admitted, ApiFault, admitted, off_thread};
 
 /// `GET /healthz`: the process answers.
 pub async fn alive() -> HttpResponse {
@@ -32,7 +32,7 @@ pub async fn ready(admin: web::Data<Admin>) -> HttpResponse {
 /// `GET /metrics`: Prometheus text.
 pub async fn metrics(request: HttpRequest, admin: web::Data<Admin>) -> Result<HttpResponse, ApiFault> {
     if !admin.metrics_public {
-        admin.gate.admit(&request)?;
+        admitted(&admin, &request).await?;
     }
     let store = Arc::clone(admin.host.store());
     let (newest, bytes) = off_thread(move || Ok::<_, ApiFault>((store.tail(), store.disk_bytes()))).await?;

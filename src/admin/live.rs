@@ -45,19 +45,26 @@ struct Streaming {
 }
 
 /// Replay, then live, as server-sent events.
-pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> HttpResponse {
-    let body = started(admitted, reading, async move |stream, router| stream.replay_and_watch(router, watch).await);
-    HttpResponse::Ok()
+///
+/// # Errors
+/// The caller, or the host, has all its connections.
+pub fn server_sent(admitted: Admitted, reading: Reading, watch: Watch) -> Result<HttpResponse, ApiFault> {
+    let body = started(admitted, reading, async move |stream, router| stream.replay_and_watch(router, watch).await)?;
+    let response = HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("Cache-Control", "no-cache"))
         .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(body)
+        .streaming(body);
+    Ok(response)
 }
 
 /// Everything that `reading` wants, also what is appended later, records of the host included.
-pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> HttpResponse {
-    let body = started(admitted, reading, async move |stream, _| stream.read_for_ever(render).await);
-    HttpResponse::Ok().content_type("application/x-ndjson").streaming(body)
+///
+/// # Errors
+/// The caller, or the host, has all its connections.
+pub fn follow(admitted: Admitted, reading: Reading, render: Render) -> Result<HttpResponse, ApiFault> {
+    let body = started(admitted, reading, async move |stream, _| stream.read_for_ever(render).await)?;
+    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(body))
 }
 
 /// Runs `work` on this worker's thread until it is over; the body is what it sends.
@@ -65,19 +72,21 @@ fn started<F>(
     admitted: Admitted,
     reading: Reading,
     work: F,
-) -> impl futures_util::Stream<Item = Result<Bytes, ApiFault>>
+) -> Result<impl futures_util::Stream<Item = Result<Bytes, ApiFault>> + use<F>, ApiFault>
 where
     F: AsyncFnOnce(&mut Streaming, &Router) -> Result<(), Over> + 'static,
 {
     let (out, body) = mpsc::channel(2);
-    let Admitted { admin, router, .. } = admitted;
-    let (connection, _) = router.connect(admin.unsent_limit);
+    let Admitted { admin, router, who } = admitted;
+    let seat = admin.seats.take(&who.principal)?;
+    let (connection, _) = router.connect(who, admin.unsent_limit);
     let mut streaming = Streaming { admin, connection, reading, out };
     actix_web::rt::spawn(async move {
         let _ = work(&mut streaming, &router).await;
         router.disconnect(streaming.connection.id);
+        drop(seat);
     });
-    stream::unfold(body, |mut body| async move { Some((Ok(body.recv().await?), body)) })
+    Ok(stream::unfold(body, |mut body| async move { Some((Ok(body.recv().await?), body)) }))
 }
 
 impl Streaming {

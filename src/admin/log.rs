@@ -9,27 +9,37 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{Admitted, ApiFault, off_thread};
-use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reading, Scope};
+use super::inspect::{self, EventFilter, EventLine, LogStats, RawFilter, Reader, Reading, Scope};
 use super::query::Query;
 use super::{events, live};
+use crate::access::check;
 use crate::actors::command::Refusal;
-use crate::events::{Record, Store};
+use crate::events::{Channel, Record, Store};
+use crate::projections::people::Operation;
 
-const FILTERS: [&str; 8] = ["channel", "type", "after", "before", "since", "by", "limit", "follow"];
+const FILTERS: [&str; 9] = ["channel", "type", "after", "before", "since", "by", "privileged", "limit", "follow"];
 
 /// `GET /api/log`: events as JSON lines; with `follow=true` the later ones too, as they come.
 pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
     let query = Query::of(&request, &FILTERS)?;
     let filter = EventFilter::parse(raw_filter(&query)?, admitted.admin.host.clock().now())?;
     let scope = match query.text("channel")? {
-        Some(uri) => Scope::Channels(vec![events::channel(&admitted.admin, uri).await?.1]),
-        None => Scope::All,
+        Some(uri) => Scope::Channels(vec![events::channel_of_log(&admitted, uri).await?.1]),
+        None if admitted.admin.host.may(&admitted.who, Operation::LogRead, None) => Scope::All,
+        None => return Err(check::refused("/api/log: needs log:read of all sessions, or a channel".into()).into()),
     };
-    let reading = Reading::new(scope, filter);
+    let reading = Reading::new(scope, filter, log_reader(&admitted));
     if query.flag("follow")? {
-        return Ok(live::follow(admitted, reading, lines));
+        return live::follow(admitted, reading, lines);
     }
     Ok(events::streamed(&admitted.admin, reading, lines))
+}
+
+/// What somebody who may not read all of the log is shown of it, asked again for each page.
+fn log_reader(admitted: &Admitted) -> Option<Reader> {
+    let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
+    let reads = move |channel: &Channel| host.may_read_log_of(&who, channel.as_str());
+    (!admitted.who.is_root()).then(|| Arc::new(reads) as Reader)
 }
 
 /// `GET /api/log/{seq}`: one event, whole.
@@ -37,7 +47,8 @@ pub async fn show(admitted: Admitted, seq: web::Path<String>) -> Result<HttpResp
     let number = seq.parse().map_err(|_| ApiFault::bad_parameter("seq", format!("\"{seq}\" is not a number")))?;
     let store = Arc::clone(admitted.admin.host.store());
     let found = off_thread(move || inspect::event_at(&*store, number)).await?;
-    let record = found.ok_or_else(|| ApiFault::not_found("unknown-event", format!("there is no event {number}")))?;
+    let record = found.filter(|record| log_reader(&admitted).is_none_or(|reads| reads(&record.channel)));
+    let record = record.ok_or_else(|| ApiFault::not_found("unknown-event", format!("there is no event {number}")))?;
     Ok(HttpResponse::Ok().json(EventLine::from(&record)))
 }
 
@@ -61,6 +72,7 @@ fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
         before: query.number("before")?,
         since: query.text("since")?,
         by: query.text("by")?,
+        privileged: query.flag("privileged")?,
         limit: query.number("limit")?,
     })
 }
@@ -84,13 +96,13 @@ pub struct Named {
 
 /// `POST /api/log/erase` with `{"uri"}`: removes a session's or a chat's events for good.
 pub async fn erase(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
-    let erased = admitted.admin.host.erase(&admitted.principal, &named.uri).await.map_err(as_it_is)?;
+    let erased = admitted.admin.host.erase(&admitted.who.principal, &named.uri).await.map_err(as_it_is)?;
     Ok(HttpResponse::Ok().json(erased))
 }
 
 /// `POST /api/log/restore` with `{"uri"}`: brings a disposed session or a closed chat back.
 pub async fn restore(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
-    admitted.admin.host.restore(&admitted.principal, &named.uri).await.map_err(as_it_is)?;
+    admitted.admin.host.restore(&admitted.who.principal, &named.uri).await.map_err(as_it_is)?;
     Ok(HttpResponse::Ok().json(json!({ "uri": named.uri })))
 }
 

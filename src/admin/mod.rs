@@ -15,6 +15,7 @@ mod live;
 mod log;
 mod query;
 mod state;
+pub mod users;
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use actix_web::web;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::access::Gate;
+use crate::access::seats::Seats;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
 
@@ -37,6 +39,10 @@ pub struct Admin {
     pub metrics_public: bool,
     /// Bytes that may wait for a reader of live events before its stream ends.
     pub unsent_limit: usize,
+    /// Bytes of the body of a request.
+    pub max_body: usize,
+    /// A live stream takes a seat, as a socket does.
+    pub seats: Arc<Seats>,
 }
 
 /// The router of one web worker for live streams. It starts with the first of them, on the worker's own thread.
@@ -46,6 +52,7 @@ struct Worker(OnceCell<Rc<Router>>);
 /// Adds the endpoints to a worker's application. To be called once for each worker, on its thread.
 pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
     config
+        .app_data(answer::bodies(admin.max_body))
         .app_data(admin)
         .app_data(Rc::new(Worker::default()))
         .route("/healthz", web::get().to(health::alive))
@@ -61,5 +68,11 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log/verify", web::get().to(log::verify))
         .route("/api/log/erase", web::post().to(log::erase))
         .route("/api/log/restore", web::post().to(log::restore))
-        .route("/api/log/{seq}", web::get().to(log::show));
+        .route("/api/log/{seq}", web::get().to(log::show))
+        .route("/api/users", web::get().to(users::list))
+        .route("/api/users", web::post().to(users::add))
+        .route("/api/users/{name}/grant", web::post().to(users::grant))
+        .route("/api/users/{name}/revoke", web::post().to(users::revoke))
+        .route("/api/users/{name}/token", web::post().to(users::token))
+        .route("/api/users/{name}", web::delete().to(users::remove));
 }

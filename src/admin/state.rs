@@ -12,8 +12,8 @@ pub async fn state(admitted: Admitted, request: HttpRequest) -> Result<HttpRespo
     let query = Query::of(&request, &["channel", "at"])?;
     let channel = query.text("channel")?.ok_or_else(|| ApiFault::bad_parameter("channel", "is needed"))?;
     let at = query.number("at")?;
-    let host = Arc::clone(&admitted.admin.host);
+    let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
     let _ = admitted.admin.host.writer().barrier().await;
-    let snapshot = off_thread(move || host.state_at(&channel, at)).await?;
+    let snapshot = off_thread(move || host.state_at(&who, &channel, at)).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(snapshot.json()))
 }

@@ -76,6 +76,11 @@ pub struct EndpointLimits {
     pub max_tool_rounds: usize,
 }
 
+/// Counts a message of an agent's program, or of an endpoint, that is longer than they may be.
+fn count_too_long() {
+    metrics::counter!("scrollback_limit_met_total", "limit" => "agent_message").increment(1);
+}
+
 impl Default for EndpointLimits {
     fn default() -> Self {
         Self {

@@ -125,6 +125,19 @@ pub fn parse_key(key: &[u8]) -> Option<(ChannelId, Reference)> {
     Some((chat, (file, referrer)))
 }
 
+/// The chats that refer to `file`.
+///
+/// # Errors
+/// [`LogFault`] when the store cannot be read.
+pub fn chats_of(rows: &dyn Rows, file: FileRef) -> Result<BTreeSet<ChannelId>, LogFault> {
+    let mut chats = BTreeSet::new();
+    rows.scan_rows(Table::Attachment, &file.key(), None, &mut |key, _| {
+        chats.extend(parse_key(key).map(|(chat, _)| chat));
+        ControlFlow::Continue(())
+    })?;
+    Ok(chats)
+}
+
 /// Whether anything refers to `file`.
 ///
 /// # Errors

@@ -1,10 +1,12 @@
 //! The verbs and their flags.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Flag;
+use crate::projections::people::{Grant, Role};
 
 /// An Agent Host Protocol host whose chats are logs.
 #[derive(Debug, Parser)]
@@ -24,6 +26,12 @@ pub enum Verb {
     Log {
         #[command(subcommand)]
         verb: LogVerb,
+    },
+    /// People who share the host: their roles, grants and tokens
+    #[command(arg_required_else_help = true, disable_help_subcommand = true, after_help = USER_HELP)]
+    User {
+        #[command(subcommand)]
+        verb: UserVerb,
     },
     /// Say which agents are configured, and whether each can start here
     Agents(AgentsArgs),
@@ -159,9 +167,13 @@ pub struct ListArgs {
     /// Only since then: RFC 3339, or a duration such as 30d
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Only what this principal caused: host, agent:demo, or root:<host> for who has the token
+    /// Only what this principal caused: host, agent:demo, user:<name>, or root:<host> for who has the
+    /// deployment token
     #[arg(long, value_name = "PRINCIPAL")]
     pub by: Option<String>,
+    /// Only what an audit looks for: permissions, settings, decisions about tools, files, erasures. Marked with ! in the list
+    #[arg(long)]
+    pub privileged: bool,
     /// At most so many
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
@@ -180,6 +192,82 @@ pub struct AgentsArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub place: Place,
+}
+
+const USER_HELP: &str = "\
+Roles: admin (everything), member (works in every session, and with files), guest (reads every session).
+A grant is SUBJECT:OPERATION, or SUBJECT:OPERATION@SESSION-URI for one session, such as \
+session:read@ahp-session:/<id>; * stands for every subject or operation, read and write for groups of them.
+A token is shown once, when it is made. What is taken away ends at once, on open connections too.";
+
+#[derive(Debug, Subcommand)]
+pub enum UserVerb {
+    /// Add somebody; prints their token, this once
+    Add {
+        /// What they are called: printable characters of ASCII, without spaces and colons
+        name: String,
+        #[command(flatten)]
+        given: Given,
+        /// After which time the token ends, such as 30d [default: never]
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List everybody
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Give somebody roles or grants
+    Grant {
+        /// Who
+        name: String,
+        #[command(flatten)]
+        given: Given,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Take roles or grants from somebody
+    Revoke {
+        /// Who
+        name: String,
+        #[command(flatten)]
+        given: Given,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make somebody another token; prints it, this once
+    Token {
+        /// Who
+        name: String,
+        /// End their other tokens
+        #[arg(long)]
+        replace: bool,
+        /// After which time it ends, such as 30d [default: never]
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove somebody, with their tokens; what they did stays in the log
+    Rm {
+        /// Who
+        name: String,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// What is given or taken.
+#[derive(Debug, Clone, Args)]
+pub struct Given {
+    /// A role; may be repeated
+    #[arg(long = "role", value_name = "admin|member|guest")]
+    pub roles: Vec<Role>,
+    /// A grant; may be repeated
+    #[arg(long = "grant", value_name = "SUBJECT:OPERATION[@SESSION-URI]")]
+    pub grants: Vec<Grant>,
 }
 
 /// Where the log is.

@@ -86,7 +86,16 @@ impl Client {
     /// The object that a POST of `body` is answered with.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, CliFault> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
-        let answer = self.with_token(request).send(body.to_string()).map_err(|error| self.not_reached(&error))?;
+        self.answered(self.with_token(request).send(body.to_string()).map_err(|error| self.not_reached(&error))?)
+    }
+
+    /// The object that is answered to a DELETE.
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliFault> {
+        let request = self.with_token(self.agent.delete(format!("{}{path}", self.base)));
+        self.answered(request.call().map_err(|error| self.not_reached(&error))?)
+    }
+
+    fn answered<T: DeserializeOwned>(&self, answer: ureq::http::Response<ureq::Body>) -> Result<T, CliFault> {
         let status = answer.status();
         let body = answer.into_body().into_reader();
         if !status.is_success() {

@@ -81,7 +81,7 @@ fn principal(environment: &Environment) -> String {
 }
 
 /// Lets a host that listens nowhere and takes up no turn do one thing.
-fn with_host<T, W>(directory: OpenDirectory, environment: &Environment, work: W) -> Result<T, CliFault>
+pub fn with_host<T, W>(directory: OpenDirectory, environment: &Environment, work: W) -> Result<T, CliFault>
 where
     W: AsyncFnOnce(&Host) -> Result<T, Refusal>,
 {

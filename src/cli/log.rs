@@ -53,6 +53,7 @@ fn raw_filter(args: &ListArgs) -> RawFilter {
         before: args.before,
         since: args.since.clone(),
         by: args.by.clone(),
+        privileged: args.privileged,
         limit: args.limit,
     }
 }
@@ -66,6 +67,7 @@ fn list_of_host(host: &Client, args: &ListArgs, out: &mut Out) -> Result<(), Cli
         ("before", number(args.before)),
         ("since", args.since.clone()),
         ("by", args.by.clone()),
+        ("privileged", args.privileged.then(|| "true".to_owned())),
         ("limit", number(args.limit)),
         ("follow", args.follow.then(|| "true".to_owned())),
     ];
@@ -97,7 +99,7 @@ fn list_of_directory(
         },
         None => Scope::All,
     };
-    let mut reading = Reading::new(scope, filter);
+    let mut reading = Reading::new(scope, filter, None);
     while let Some(records) = reading.next_page(&directory.store)? {
         for line in records.iter().map(EventLine::from) {
             if out.json { out.line(&line.json())? } else { out.event(&line)? }

@@ -12,10 +12,12 @@ mod keeping;
 mod listening;
 mod log;
 mod logs;
+mod open_files;
 mod out;
 mod reach;
 mod serve;
 mod tls;
+mod users;
 
 // Open for `fuzz/`: what is taken as a configuration has to become settings.
 #[doc(hidden)]
@@ -53,6 +55,7 @@ fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
         Verb::Serve(args) => serve::run(&args, environment),
         Verb::Agents(args) => agents::run(&args, environment),
         Verb::Log { verb } => log::run(verb, environment),
+        Verb::User { verb } => users::run(verb, environment),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell.generator(), &mut Cli::command(), "scrollback", &mut script);

@@ -58,7 +58,8 @@ impl Out {
         let seq = self.painted(BOLD, &format!("{:>8}", event.server_seq));
         let rest =
             self.painted(DIM, &format!("{:<12}  {}  {} B", event.principal, visible(&event.channel), event.bytes));
-        self.line(&format!("{seq}  {}  {:<30}  {rest}", event.at, visible(&event.kind)))
+        let mark = if event.privileged { "!" } else { " " };
+        self.line(&format!("{seq} {mark}{}  {:<30}  {rest}", event.at, visible(&event.kind)))
     }
 
     /// One event, whole, for people.
@@ -70,6 +71,7 @@ impl Out {
             ("type", event.kind.clone()),
             ("at", event.at.clone()),
             ("principal", event.principal.clone()),
+            ("privileged", if event.privileged { "yes" } else { "no" }.into()),
             ("origin", origin.unwrap_or_else(|| "the host".into())),
             ("bytes", event.bytes.to_string()),
         ];
@@ -100,6 +102,17 @@ impl Out {
         };
         let rest = self.painted(DIM, &rest);
         self.line(&format!("{provider}  {:<20}  {}  {rest}", text("displayName"), says.trim_end()))
+    }
+
+    /// Somebody on the list, for people.
+    pub fn person(&mut self, person: &Value) -> Result<(), CliFault> {
+        let name = self
+            .painted(BOLD, &format!("{:<20}", visible(person.get("name").and_then(Value::as_str).unwrap_or_default())));
+        let list = |key: &str| person.get(key).and_then(Value::as_array).into_iter().flatten();
+        let words = list("roles").chain(list("grants")).filter_map(Value::as_str).map(visible);
+        let words = words.collect::<Vec<_>>().join(", ");
+        let tokens = self.painted(DIM, &format!("{} tokens", list("tokens").count()));
+        self.line(&format!("{name}  {:<40}  {tokens}", if words.is_empty() { "nothing" } else { &words }))
     }
 
     /// The sums of a log, for people.

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_web::dev::{Server, ServerHandle, Service as _};
+use actix_web::http::KeepAlive;
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,8 +16,9 @@ use super::fault::CliFault;
 use super::listening::Listening;
 use super::out::Out;
 use super::tls::{self, Certificate};
-use super::{agents, logs, settings};
-use crate::access::Gate;
+use super::{agents, logs, open_files, settings};
+use crate::access::oidc::{Issuer, OidcSettings};
+use crate::access::{Gate, arriving};
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
 use crate::admin::{self, Admin};
@@ -154,6 +156,8 @@ async fn serve_host(
     directory: &Path,
 ) -> Result<ServerHandle, CliFault> {
     let mut signals = Signals::listen()?;
+    open_files::raise_limit(config.max_connections);
+    let issuer = issuer(config, host.clock())?;
     let (bind, inner) = (listening.bind, listening.inner_bind());
     let file = HostFile { pid: std::process::id(), address: inner.to_string(), secret: secret() };
     let gate = Gate {
@@ -161,9 +165,12 @@ async fn serve_host(
         host_secret: Some(file.secret.clone()),
         host_name: config.host_name.clone(),
         allowed_origins: config.allowed_origins.clone(),
-        bind,
         inner: Some(inner).filter(|inner| *inner != bind),
         public_origin: settings::public_origin(config),
+        people: Arc::clone(host.people_in_force()),
+        issuer,
+        clock: host.clock().clone(),
+        ..Gate::at(bind)
     };
     let app = protocol::App::new(Arc::clone(host), gate.clone(), settings::protocol(config));
     let visuals = Visuals { host: Arc::clone(host), gate: gate.clone() };
@@ -174,6 +181,8 @@ async fn serve_host(
         metrics,
         metrics_public: config.metrics_public,
         unsent_limit: config.max_unsent,
+        max_body: config.max_request_body,
+        seats: Arc::clone(&app.seats),
     };
     if let Some(tls) = &listening.tls {
         let certificate = Arc::clone(&tls.certificate);
@@ -198,6 +207,13 @@ async fn serve_host(
     Ok(handle)
 }
 
+/// Whose tokens are taken beside the host's own.
+fn issuer(config: &Config, clock: &Clock) -> Result<Option<Issuer>, CliFault> {
+    let Some(settings) = OidcSettings::of(config) else { return Ok(None) };
+    let issuer = Issuer::new(settings, clock.clone());
+    issuer.map(Some).map_err(|fault| CliFault::Usage(fault.to_string()))
+}
+
 fn server(
     config: &Config,
     app: protocol::App,
@@ -209,6 +225,7 @@ fn server(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (app, admin) = (Arc::new(app), web::Data::new(admin));
     let (visuals, tools) = (web::Data::new(visuals), web::Data::new(tools));
+    let (head_time, body_time) = (config.handshake_timeout, config.request_body_timeout);
     let max_connections = config.max_connections.saturating_add(1_000);
     let server = HttpServer::new(move || {
         let (app, admin) = (Arc::clone(&app), admin.clone());
@@ -218,11 +235,20 @@ fn server(
             .configure(move |cfg| visuals::routes(cfg, visuals))
             .configure(move |cfg| tools::routes(cfg, tools))
             .configure(move |cfg| protocol::routes(cfg, app))
+            .wrap_fn(move |mut request, next| {
+                arriving::expect_body(&mut request, body_time);
+                next.call(request)
+            })
     })
-    .on_connect(protocol::on_connect)
+    .on_connect(move |transport, extensions| {
+        protocol::on_connect(transport, extensions);
+        arriving::expect_head(extensions, head_time);
+    })
     .workers(cores.min(MAX_WORKERS))
-    .client_request_timeout(config.handshake_timeout)
-    .tls_handshake_timeout(config.handshake_timeout)
+    .client_request_timeout(head_time)
+    // The server times the first head of a connection alone, so that is its only one.
+    .keep_alive(KeepAlive::Disabled)
+    .tls_handshake_timeout(head_time)
     .max_connections(max_connections)
     // Handshakes that are not done yet are counted by themselves; a few that dawdle must not keep others out.
     .max_connection_rate(max_connections)

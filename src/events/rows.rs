@@ -84,6 +84,8 @@ pub enum ChannelKind {
     Session,
     Chat,
     Canvas,
+    /// The people and what they were granted. No client sees it.
+    People,
 }
 
 /// The row of [`Table::ChannelByUri`].

@@ -23,7 +23,7 @@ pub struct CanvasFold {
 }
 
 impl Fold for CanvasFold {
-    fn begin(fact: Fact) -> Option<Self> {
+    fn begin(fact: Fact, _: Millis) -> Option<Self> {
         match fact {
             Fact::CanvasCreated { chat, state, .. } => Some(Self { state: *state, chat, is_open: true }),
             _ => None,
@@ -39,7 +39,7 @@ impl Fold for CanvasFold {
         apply_action_to_canvas(&mut self.state, &action.decoded);
     }
 
-    fn apply_fact(&mut self, fact: &Fact) {
+    fn apply_fact(&mut self, fact: &Fact, _: Millis) {
         if matches!(fact, Fact::CanvasClosed) {
             self.is_open = false;
         }

@@ -73,7 +73,8 @@ pub fn entry(rows: &dyn Rows, session: ChannelId) -> Result<Option<CatalogueRow>
         .map_err(|e| FoldFault::Row { place: format!("of session {}", session.0), problem: e.to_string() })
 }
 
-/// A page of the list, newest first: the summaries, and a cursor when there are more.
+/// A page of the list, newest first: the summaries of the sessions that `sees` is true of, by URI, and a cursor when there
+/// are more.
 ///
 /// `cursor` is where an earlier page ended. `None` is returned for one that this function did not make.
 ///
@@ -83,27 +84,44 @@ pub fn page(
     rows: &dyn Rows,
     limit: u64,
     cursor: Option<&str>,
+    sees: impl Fn(&str) -> bool,
 ) -> Result<Option<(Vec<SessionSummary>, Option<String>)>, FoldFault> {
-    let from = match cursor.map(decode_cursor) {
+    let mut from = match cursor.map(decode_cursor) {
         None => None,
         Some(Some(key)) => Some(key),
         Some(None) => return Ok(None),
     };
-    let mut keys: Vec<Vec<u8>> = Vec::new();
     let wanted = usize::try_from(limit.min(PAGE_LIMIT)).unwrap_or(usize::MAX);
-    rows.scan_rows(Table::Recent, &[], from.as_deref(), &mut |key, _| {
+    let mut summaries = Vec::with_capacity(wanted.min(100));
+    loop {
+        let (keys, next) = recent(rows, from.as_deref(), wanted.saturating_add(1))?;
+        for key in keys {
+            let Some(session) = number_of_key(&key) else { continue };
+            let Some(row) = entry(rows, ChannelId(session))?.filter(|row| sees(&row.summary.resource)) else {
+                continue;
+            };
+            if summaries.len() >= wanted {
+                return Ok(Some((summaries, Some(URL_SAFE_NO_PAD.encode(key)))));
+            }
+            summaries.push(row.summary);
+        }
+        match next {
+            Some(next) => from = Some(next),
+            None => return Ok(Some((summaries, None))),
+        }
+    }
+}
+
+/// The keys of the list from `from` on, at most `wanted`, and the one behind them. What is read of each is not read while
+/// the list is.
+fn recent(rows: &dyn Rows, from: Option<&[u8]>, wanted: usize) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), FoldFault> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    rows.scan_rows(Table::Recent, &[], from, &mut |key, _| {
         keys.push(key.to_vec());
         if keys.len() > wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let next = (keys.len() > wanted).then(|| keys.pop()).flatten().map(|key| URL_SAFE_NO_PAD.encode(key));
-    let mut summaries = Vec::with_capacity(keys.len());
-    for key in keys {
-        let Some(session) = number_of_key(&key) else { continue };
-        if let Some(row) = entry(rows, ChannelId(session))? {
-            summaries.push(row.summary);
-        }
-    }
-    Ok(Some((summaries, next)))
+    let next = if keys.len() > wanted { keys.pop() } else { None };
+    Ok((keys, next))
 }
 
 fn decode_cursor(cursor: &str) -> Option<Vec<u8>> {

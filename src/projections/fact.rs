@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::chat::{Branch, Forked};
+use super::people::{Grant, Role};
 use super::visual::Visual;
 use crate::clock::Millis;
 
@@ -97,6 +98,37 @@ pub enum Fact {
     /// The canvas is gone: its page is not served any more.
     #[serde(rename = "host/canvasClosed")]
     CanvasClosed,
+    /// Somebody changed files of the host's machine: with which operation, and where to for one that has two places.
+    #[serde(rename = "host/resourceChanged")]
+    ResourceChanged {
+        operation: String,
+        uri: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        destination: Option<String>,
+    },
+    /// There is a new person.
+    #[serde(rename = "host/userAdded")]
+    UserAdded { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    /// A person was given roles or grants.
+    #[serde(rename = "host/userGranted")]
+    UserGranted { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    /// Roles or grants were taken from a person.
+    #[serde(rename = "host/userRevoked")]
+    UserRevoked { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    /// A person has a new token, instead of the ones before where it replaces them. Its hash is shown to nobody.
+    #[serde(rename = "host/userTokenMade")]
+    UserTokenMade {
+        user: String,
+        id: String,
+        hash: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<Millis>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaces: bool,
+    },
+    /// A person is gone.
+    #[serde(rename = "host/userRemoved")]
+    UserRemoved { user: String },
 }
 
 /// Which message of a chat is meant.

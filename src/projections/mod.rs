@@ -13,6 +13,7 @@ pub mod erasure;
 pub mod fact;
 pub mod inputs;
 pub mod mirror;
+pub mod people;
 #[cfg(test)]
 mod properties;
 pub mod replay;

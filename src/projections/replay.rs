@@ -27,15 +27,15 @@ pub struct At<F> {
 /// A state that events of one channel are folded into.
 pub trait Fold: Sized {
     /// The state that a fact begins, when it begins one.
-    fn begin(fact: Fact) -> Option<Self>;
+    fn begin(fact: Fact, at: Millis) -> Option<Self>;
     /// A state read from a checkpoint, unless it is of another format.
     fn restore(checkpoint: &[u8]) -> Option<Self>;
     fn apply_action(&mut self, action: &Action, at: Millis);
-    fn apply_fact(&mut self, fact: &Fact);
+    fn apply_fact(&mut self, fact: &Fact, at: Millis);
 }
 
 impl Fold for ChatFold {
-    fn begin(fact: Fact) -> Option<Self> {
+    fn begin(fact: Fact, _: Millis) -> Option<Self> {
         match fact {
             Fact::ChatCreated { state, fork, context, .. } => {
                 Some(ChatFold::created(*state, fork.map(|fork| *fork), context))
@@ -49,13 +49,13 @@ impl Fold for ChatFold {
     fn apply_action(&mut self, action: &Action, at: Millis) {
         self.apply(action, at);
     }
-    fn apply_fact(&mut self, fact: &Fact) {
+    fn apply_fact(&mut self, fact: &Fact, _: Millis) {
         ChatFold::apply_fact(self, fact);
     }
 }
 
 impl Fold for SessionFold {
-    fn begin(fact: Fact) -> Option<Self> {
+    fn begin(fact: Fact, _: Millis) -> Option<Self> {
         match fact {
             Fact::SessionCreated { created_at, state } => Some(SessionFold::new(*state, created_at)),
             _ => None,
@@ -67,13 +67,13 @@ impl Fold for SessionFold {
     fn apply_action(&mut self, action: &Action, _at: Millis) {
         self.apply(action);
     }
-    fn apply_fact(&mut self, fact: &Fact) {
+    fn apply_fact(&mut self, fact: &Fact, _: Millis) {
         SessionFold::apply_fact(self, fact);
     }
 }
 
 impl Fold for RootFold {
-    fn begin(fact: Fact) -> Option<Self> {
+    fn begin(fact: Fact, _: Millis) -> Option<Self> {
         match fact {
             Fact::RootCreated { state } => Some(RootFold::new(*state)),
             _ => None,
@@ -85,7 +85,7 @@ impl Fold for RootFold {
     fn apply_action(&mut self, action: &Action, _at: Millis) {
         self.apply(action);
     }
-    fn apply_fact(&mut self, fact: &Fact) {
+    fn apply_fact(&mut self, fact: &Fact, _: Millis) {
         RootFold::apply_fact(self, fact);
     }
 }
@@ -133,11 +133,11 @@ pub fn step<F: Fold>(at: &mut Option<At<F>>, record: &Record) -> Result<(), Stri
     match (record.kind, at.as_mut()) {
         (Kind::Host, None) => {
             let fact = Fact::from_stored(&record.action)?;
-            let fold = F::begin(fact).ok_or("the channel begins with an event that creates nothing")?;
+            let fold = F::begin(fact, record.at).ok_or("the channel begins with an event that creates nothing")?;
             *at = Some(At { fold, seq: record.seq, since_checkpoint: (1, record.action.len() as u64) });
             return Ok(());
         }
-        (Kind::Host, Some(at)) => at.fold.apply_fact(&Fact::from_stored(&record.action)?),
+        (Kind::Host, Some(at)) => at.fold.apply_fact(&Fact::from_stored(&record.action)?, record.at),
         (Kind::Action, None) => return Err("an action before the channel was created".into()),
         (Kind::Action, Some(at)) => {
             let action = Action::from_stored(record.action.clone())?;

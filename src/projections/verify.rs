@@ -15,6 +15,7 @@ use super::catalogue::{self, CatalogueRow};
 use super::chat::ChatFold;
 use super::erasure::Erasure;
 use super::fact::Fact;
+use super::people::People;
 use super::replay::{self, At, Fold};
 use super::root::RootFold;
 use super::session::SessionFold;
@@ -110,6 +111,7 @@ fn channel(store: &dyn Store, uri: &str, row: &ChannelRow) -> Result<u64, Fault>
             checkpoints_of::<ChatFold>(store, channel, uri)
         }
         ChannelKind::Canvas => canvas(store, channel, uri).map(|()| 0),
+        ChannelKind::People => refold::<People>(store, channel, |_, _| Ok(())).map(|_| 0),
     }
 }
 

@@ -9,11 +9,14 @@ use super::names;
 use super::params::{Params, check_name};
 use super::peer::Peer;
 use super::ticket::Ticket;
+use crate::access::{check, table};
 use crate::actors::command::Refusal;
 use crate::actors::connection::Caller;
 use crate::actors::host::{CreateChat, Destination};
 use crate::actors::session::sources::Source;
 use crate::events::Channel;
+use crate::events::channel::ROOT;
+use crate::projections::people::Operation;
 
 /// Hands an action to its channel. Its fate is told by an envelope, never by an answer.
 ///
@@ -23,14 +26,27 @@ pub fn dispatch_action(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>) ->
     let channel = params.channel()?;
     let client_seq: i64 = params.required("clientSeq", "a whole number")?;
     let action = params.raw("action").ok_or_else(|| invalid_params("action", "is missing"))?;
-    peer.app.host.dispatch(caller, &channel, client_seq, action);
+    peer.app.host.dispatch(caller, &channel, client_seq, action, &table::of_action);
     Ok(())
 }
 
 /// Creates a chat in a session; answers `null`.
 pub fn create(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
-    let Some((ticket, command)) = ticket.checked(read_create(params)) else { return };
+    let read = read_create(params).and_then(|command| may_create(peer, caller, &command).map(|()| command));
+    let Some((ticket, command)) = ticket.checked(read) else { return };
     peer.app.host.create_chat(caller, command, ticket.reply());
+}
+
+/// What a new chat needs beside its making: its source is forked, its first message is sent.
+fn may_create(peer: &Peer, caller: &Caller, command: &CreateChat) -> Result<(), Refusal> {
+    let needs = [
+        (matches!(command.source, Some(Source::Fork { .. })), Operation::ChatFork),
+        (command.initial_message.is_some(), Operation::ChatSend),
+    ];
+    for (_, operation) in needs.into_iter().filter(|(is_asked, _)| *is_asked) {
+        check::may(&peer.app.host, &caller.who, operation, &command.session)?;
+    }
+    Ok(())
 }
 
 fn read_create(params: &Params<'_>) -> Result<CreateChat, Refusal> {
@@ -57,7 +73,16 @@ pub fn dispose(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ti
 
 /// Moves a chat in its session, to another one, or to one of its own; answers the session's URI.
 pub fn move_to(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
-    let Some((ticket, (chat, destination))) = ticket.checked(read_move(params)) else { return };
+    let read = read_move(params).and_then(|(chat, destination)| {
+        match &destination {
+            Destination::NewSession => check::may(&peer.app.host, &caller.who, Operation::SessionCreate, ROOT)?,
+            Destination::Session { session, .. } => {
+                check::may(&peer.app.host, &caller.who, Operation::ChatCreate, session)?;
+            }
+        }
+        Ok((chat, destination))
+    });
+    let Some((ticket, (chat, destination))) = ticket.checked(read) else { return };
     peer.app.host.move_chat(caller, &chat, destination, ticket.reply());
 }
 

@@ -187,7 +187,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::access::Gate;
+    use crate::access::{Gate, Identity};
     use crate::actors::connection::Subscription;
     use crate::actors::envelope::Envelope;
     use crate::actors::host::{Host, HostSettings};
@@ -213,18 +213,10 @@ mod tests {
         fn new(seed: u64) -> Self {
             let store = Arc::new(MemoryStore::new().unwrap());
             let host = Host::start(HostSettings::default(), store, Vec::new(), Clock::fixed(0)).unwrap();
-            let gate = Gate {
-                token: None,
-                host_secret: None,
-                host_name: "test".into(),
-                allowed_origins: Vec::new(),
-                bind: "127.0.0.1:1".parse().unwrap(),
-                inner: None,
-                public_origin: None,
-            };
+            let gate = Gate { host_name: "test".into(), ..Gate::at("127.0.0.1:1".parse().unwrap()) };
             let hub = Hub::new(1, Arc::new(|_, _| None));
             let app = Arc::new(App::new(host, gate, ProtocolSettings::default()));
-            let peer = Peer::new(app, Router::start(&hub), "root:test".into());
+            let peer = Peer::new(app, Router::start(&hub), Identity::root("test"));
             let names = (0..4).map(|n| Channel::from(format!("ahp-chat:/{n}"))).collect();
             let (line, asked) = (RefCell::default(), RefCell::default());
             Self { peer, hub, names, random: RefCell::new(seed * 2 + 1), line, asked }

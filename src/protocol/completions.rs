@@ -16,10 +16,12 @@ use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
 use super::trigger::{self, Trigger};
+use crate::access::Identity;
 use crate::actors::agent::AgentCommand;
 use crate::actors::command::{self, Refusal};
 use crate::actors::connection::Caller;
 use crate::actors::session::ChatLook;
+use crate::projections::people::Operation;
 use crate::resources::{self, FoundPath, Reach, Roots};
 
 /// What a reference to a chat begins with, behind the `#`.
@@ -28,14 +30,14 @@ const CHAT: &str = "chat:";
 const MAX_ENTRIES: usize = 50_000;
 
 /// Answers the items for a message that is being written.
-pub fn completions(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn completions(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (chat, before))) = ticket.checked(read(params)) else { return };
     let (sender, looked) = oneshot::channel();
-    peer.app.host.look_at_chat(&chat, Box::new(move |look| drop(sender.send(look))));
-    let peer = Rc::clone(peer);
+    peer.app.host.look_at_chat(&caller.who, &chat, Box::new(move |look| drop(sender.send(look))));
+    let (peer, who) = (Rc::clone(peer), Arc::clone(&caller.who));
     actix_rt::spawn(async move {
         let look = match looked.await {
-            Ok(Ok(look)) => look,
+            Ok(Ok(look)) => shown_to(&peer, &who, look),
             Ok(Err(refusal)) => return ticket.refuse(refusal),
             Err(fault) => return ticket.refuse(internal(&fault)),
         };
@@ -49,6 +51,15 @@ pub fn completions(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticke
             Err(fault) => Err(internal(&fault)),
         });
     });
+}
+
+/// What of a chat's surroundings somebody may see: files are for those who read files.
+fn shown_to(peer: &Peer, who: &Identity, mut look: ChatLook) -> ChatLook {
+    if !peer.app.host.may(who, Operation::FileRead, None) {
+        look.directories.clear();
+    }
+    look.others.retain(|(chat, _)| peer.app.host.may_read(who, chat));
+    look
 }
 
 /// The chat, and the text up to the cursor. A kind of text that is not known has nothing to go on with.

@@ -93,11 +93,11 @@ pub fn stop_background_work(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_
 }
 
 /// Answers the snapshot of a channel right after an event.
-pub fn state_at(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn state_at(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (channel, at))) = ticket.checked(read(params)) else { return };
-    let host = Arc::clone(&peer.app.host);
+    let (host, who) = (Arc::clone(&peer.app.host), Arc::clone(&caller.who));
     answer_later(peer, ticket, move || {
-        let snapshot = host.state_at(&channel, Some(at))?;
+        let snapshot = host.state_at(&who, &channel, Some(at))?;
         RawValue::from_string(snapshot.json()).map_err(|fault| internal(&fault))
     });
 }

@@ -13,9 +13,6 @@ use serde_json::value::RawValue;
 use super::error::{count_limit, invalid_request, parse_error_frame, refusal_frame};
 use crate::actors::command::Refusal;
 
-/// How deep arrays and objects may nest in a message, the envelope included.
-pub const MAX_NESTING: usize = 64;
-
 /// A message that came in.
 #[derive(Debug)]
 pub enum Incoming<'a> {
@@ -71,12 +68,12 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Splits a message.
+/// Splits a message, in which arrays and objects nest at most `max_nesting` deep, the envelope included.
 ///
 /// # Errors
 /// [`Malformed`], which is answered.
-pub fn split(text: &str) -> Result<Incoming<'_>, Malformed> {
-    let too_deep = nesting(text.as_bytes()) > MAX_NESTING;
+pub fn split(text: &str, max_nesting: usize) -> Result<Incoming<'_>, Malformed> {
+    let too_deep = nesting(text.as_bytes()) > max_nesting;
     if !text.trim_start().starts_with('{') {
         // An array would be taken for the envelope's members in order.
         return Err(unreadable(text, "a message is an object"));
@@ -90,7 +87,8 @@ pub fn split(text: &str) -> Result<Incoming<'_>, Malformed> {
             // An answer is not answered, whatever is wrong with it.
             return Ok(Incoming::Response { id, outcome: outcome.and_then(Err) });
         }
-        return Err(Malformed::new(known_id, "limit-exceeded", "nested deeper than 64 arrays and objects"));
+        let text = format!("nested deeper than {max_nesting} arrays and objects");
+        return Err(Malformed::new(known_id, "limit-exceeded", &text));
     }
     if id.is_some_and(|id| !is_id(id)) {
         return Err(Malformed::new("null", "invalid-request", "id: must be a number, a string or null"));
@@ -185,6 +183,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    fn split(text: &str) -> Result<Incoming<'_>, Malformed> {
+        super::split(text, 64)
+    }
 
     fn refused(text: &str) -> Value {
         serde_json::from_str(&split(text).unwrap_err().frame()).unwrap()

@@ -74,6 +74,11 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether nothing waits, not even a part of a message.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Forgets what was fed: nothing more is read from this socket.
     pub fn clear(&mut self) {
         self.bytes = BytesMut::new();
@@ -89,6 +94,11 @@ impl Inbox {
         loop {
             self.skip_refused();
             if self.skip > 0 {
+                return Ok(None);
+            }
+            if self.bytes.is_empty() {
+                // Else the room of a long message is kept for as long as the socket lives.
+                self.bytes = BytesMut::new();
                 return Ok(None);
             }
             if !self.check_length(limit)? {

@@ -13,6 +13,7 @@ use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
 use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals, watches};
+use crate::access::check;
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 
@@ -91,6 +92,9 @@ pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket:
         (Some(handler), Some(caller)) => (handler, caller),
     };
     let Some((ticket, params)) = ticket.checked(Params::read(params)) else { return };
+    let channel = params.channel().ok();
+    let permitted = check::command(&peer.app.host, &caller.who, method, channel.as_deref());
+    let Some((ticket, ())) = ticket.checked(permitted) else { return };
     match handler {
         Handler::Request(serve) => serve(peer, &caller, &params, ticket),
         Handler::Notification(serve) => ticket.answer(serve(peer, &caller, &params).map(|()| null())),
@@ -101,17 +105,27 @@ pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket:
 /// Serves a notification; what is wrong with it is only for the log.
 pub fn notification(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>) {
     let (Some(Handler::Notification(serve)), Some(caller)) = (find(method), peer.caller()) else {
-        return tracing::debug!(method, "a notification that is not served");
+        return tracing::debug!("a notification that is not served");
     };
     let served = Params::read(params).and_then(|params| serve(peer, &caller, &params));
     if let Err(refusal) = served {
-        tracing::debug!(method, %refusal, "a malformed notification");
+        tracing::debug!(method, code = refusal.code, "a malformed notification");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::table;
+
+    #[test]
+    fn every_method_has_written_down_what_it_needs_and_nothing_else_has() {
+        let mut served: Vec<&str> = METHODS.iter().map(|(name, _)| *name).collect();
+        let mut written: Vec<&str> = table::COMMANDS.iter().map(|(name, _)| *name).collect();
+        served.sort_unstable();
+        written.sort_unstable();
+        assert_eq!(served, written);
+    }
 
     #[test]
     fn only_the_ping_and_the_handshakes_are_served_before_the_handshake() {

@@ -32,7 +32,6 @@ mod peer;
 mod reconnect;
 mod replay;
 mod resources;
-mod seats;
 mod sessions;
 mod socket;
 mod subscribe;
@@ -53,10 +52,10 @@ use tokio::sync::Semaphore;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use crate::access::Gate;
+use crate::access::seats::Seats;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
 use clients::ClientMemory;
-use seats::Seats;
 
 pub use extensions::NAMES as EXTENSIONS;
 pub use socket::on_connect;
@@ -68,6 +67,8 @@ pub struct ProtocolSettings {
     pub max_message: usize,
     /// The same before the handshake.
     pub max_message_before_handshake: usize,
+    /// Arrays and objects within each other in a message from a client.
+    pub max_nesting: usize,
     /// Bytes of one frame that the host sends; longer messages go as continuations.
     pub max_frame_sent: usize,
     /// Bytes of one message that the host sends.
@@ -79,6 +80,10 @@ pub struct ProtocolSettings {
     pub max_connections_of_one: usize,
     /// Requests of a connection that are not answered yet.
     pub max_in_flight: usize,
+    /// Actions of a connection that nothing has become of yet; then it is not read.
+    pub max_actions_in_flight: usize,
+    /// Bytes of what a connection sent and nothing has become of yet; then it is not read.
+    pub max_received: usize,
     /// How long the handshake may take after the upgrade.
     pub handshake_timeout: Duration,
     /// After how much silence of the peer it is pinged.
@@ -100,6 +105,7 @@ impl Default for ProtocolSettings {
         Self {
             max_message: 48 << 20,
             max_message_before_handshake: 1 << 20,
+            max_nesting: 64,
             max_frame_sent: 1 << 20,
             max_message_sent: 48 << 20,
             max_unsent: 8 << 20,
@@ -107,6 +113,8 @@ impl Default for ProtocolSettings {
             max_connections: 10_000,
             max_connections_of_one: 1_000,
             max_in_flight: 256,
+            max_actions_in_flight: 128,
+            max_received: 128 << 10,
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(30),
@@ -133,7 +141,8 @@ pub struct App {
     files: Arc<Semaphore>,
     /// The same for searches, which do not wait behind files.
     searches: Arc<Semaphore>,
-    seats: Arc<Seats>,
+    /// The seats of all connections; live streams of events take theirs here too.
+    pub seats: Arc<Seats>,
 }
 
 impl App {
@@ -172,13 +181,13 @@ pub fn is_upgrade(req: &HttpRequest) -> bool {
 }
 
 async fn root(req: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if is_upgrade(&req) { upgrade(&req, payload) } else { about() }
+    if is_upgrade(&req) { upgrade(&req, payload).await } else { about() }
 }
 
 /// Answers a request for a WebSocket: for whoever serves something else under the same path.
-pub fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+pub async fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
     match req.app_data::<Rc<Worker>>() {
-        Some(worker) => socket::upgrade(worker, req, payload),
+        Some(worker) => socket::upgrade(worker, req, payload).await,
         None => HttpResponse::InternalServerError().finish(),
     }
 }

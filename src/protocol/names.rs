@@ -14,11 +14,6 @@ pub fn reads_as_session(uri: &str) -> bool {
     uri.split_once(":/").is_some_and(|(scheme, _)| is_session(uri, std::iter::once(scheme)))
 }
 
-/// Whether `uri` names a watch of files: nothing of it is remembered.
-pub fn is_watch(uri: &str) -> bool {
-    uri.starts_with("ahp-resource-watch:")
-}
-
 /// Whether `uri` may name a chat: anything with a scheme that is not another kind of channel's.
 pub fn is_chat(uri: &str) -> bool {
     let Some((scheme, rest)) = uri.split_once(':') else { return false };

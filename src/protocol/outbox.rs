@@ -150,11 +150,14 @@ mod tests {
     use actix_http::ws::Frame;
     use tokio_util::codec::Decoder;
 
+    use std::sync::Arc;
+
     use super::*;
+    use crate::access::Identity;
     use crate::actors::counts::Counts;
 
     fn outbox(max_frame: usize) -> Outbox {
-        let wire = Wire::new(Connection::new(1, 1_000, &Counts::default()));
+        let wire = Wire::new(Connection::new(1, Arc::new(Identity::root("test")), 1_000, &Counts::default()));
         Outbox { wire, codec: Codec::new(), max_frame, rest: None, closed: false }
     }
 

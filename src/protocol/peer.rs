@@ -15,11 +15,12 @@ use super::clients::{RememberedClient, RememberedWindow};
 use super::error::{invalid_request, refusal_frame};
 use super::frame::{self, Incoming};
 use super::methods;
-use super::names;
 use super::ticket::{InFlight, Ticket};
+use crate::access::Identity;
 use crate::actors::asked::NoAnswer;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::connection::{Caller, Connection, ConnectionRef};
+use crate::actors::host::is_watch;
 use crate::actors::router::Router;
 use crate::events::{Channel, ServerSeq};
 
@@ -34,7 +35,7 @@ pub struct Peer {
     /// The way to the connection for other threads.
     pub to: ConnectionRef,
     /// Who it is since the upgrade.
-    pub principal: Arc<str>,
+    pub who: Arc<Identity>,
     phase: RefCell<Phase>,
     /// The connection was let go of.
     has_left: Cell<bool>,
@@ -63,14 +64,15 @@ enum Phase {
 }
 
 impl Peer {
-    pub fn new(app: Arc<App>, router: Rc<Router>, principal: Arc<str>) -> Rc<Self> {
-        let (connection, to) = router.connect(app.settings.max_unsent);
+    pub fn new(app: Arc<App>, router: Rc<Router>, who: Identity) -> Rc<Self> {
+        let who = Arc::new(who);
+        let (connection, to) = router.connect(Arc::clone(&who), app.settings.max_unsent);
         Rc::new(Self {
             app,
             router,
             connection,
             to,
-            principal,
+            who,
             phase: RefCell::new(Phase::Fresh),
             has_left: Cell::new(false),
             in_flight: InFlight::default(),
@@ -83,11 +85,11 @@ impl Peer {
     /// Takes a text message.
     pub fn receive(self: &Rc<Self>, text: &str) {
         metrics::counter!("scrollback_frames_received_total").increment(1);
-        match frame::split(text) {
+        let settings = &self.app.settings;
+        match frame::split(text, settings.max_nesting) {
             Ok(Incoming::Request { id, method, params }) => {
-                let settings = &self.app.settings;
                 let max_answer = settings.max_message_sent;
-                match self.in_flight.ticket(id, &self.to, settings.max_in_flight, max_answer) {
+                match self.in_flight.ticket(id, text.len(), &self.to, settings.max_in_flight, max_answer) {
                     Ok(ticket) => methods::request(self, &method, params, ticket),
                     Err(refusal) => self.push(refusal_frame(id, &refusal)),
                 }
@@ -154,10 +156,11 @@ impl Peer {
     /// The caller that this connection becomes with `client_id`, and with the newest number that it had seen where it comes
     /// back.
     pub fn as_caller(&self, client_id: &str, version: &str, resumed_from: Option<ServerSeq>) -> Caller {
-        let (connection, principal) = (self.to.clone(), Arc::clone(&self.principal));
+        let (connection, principal) = (self.to.clone(), Arc::clone(&self.who.principal));
         let knows_canvases = knows_canvases(version);
         self.connection.knows_canvases(knows_canvases);
-        Caller { connection, client_id: Arc::from(client_id), principal, knows_canvases, resumed_from }
+        let who = Arc::clone(&self.who);
+        Caller { connection, client_id: Arc::from(client_id), principal, who, knows_canvases, resumed_from }
     }
 
     /// Takes `client_id` for this connection's principal, and says what is remembered of it.
@@ -167,12 +170,12 @@ impl Peer {
     pub fn claim(&self, client_id: &str, version: Option<&str>) -> Result<RememberedClient, Refusal> {
         let known = self.app.clients.recall(client_id).map_err(Refusal::log_unavailable)?;
         let mut client = known.unwrap_or_else(|| RememberedClient {
-            principal: Arc::clone(&self.principal),
+            principal: Arc::clone(&self.who.principal),
             protocol_version: ahp_types::PROTOCOL_VERSION.to_owned(),
             windows: HashMap::new(),
             used_at: 0,
         });
-        let is_own = client.principal == self.principal;
+        let is_own = client.principal == self.who.principal;
         client.used_at = self.app.host.clock().now();
         if let Some(version) = version {
             client.protocol_version = version.to_owned();
@@ -186,7 +189,7 @@ impl Peer {
 
     /// Notes which view of `alias` was subscribed to.
     pub fn saw(&self, caller: &Caller, alias: &Channel, turns: Option<u64>) {
-        if names::is_watch(alias.as_str()) {
+        if is_watch(alias.as_str()) {
             return;
         }
         let mut views = self.views.borrow_mut();
@@ -218,7 +221,7 @@ impl Peer {
         self.router.disconnect(self.connection.id);
         self.app.host.left_watches(self.connection.id);
         let Some(caller) = caller else { return };
-        let kept = windows.into_iter().filter(|(alias, _)| !names::is_watch(alias.as_str()));
+        let kept = windows.into_iter().filter(|(alias, _)| !is_watch(alias.as_str()));
         let seen = kept.map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
             let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };

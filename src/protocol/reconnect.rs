@@ -187,12 +187,12 @@ impl Reconnect<'_> {
     async fn resolve(&self) -> Result<Vec<Option<Missed>>, Refusal> {
         let host = Arc::clone(&self.peer.app.host);
         let cursors = self.asked.cursors.clone();
-        let windows = self.client.windows.clone();
+        let (windows, who) = (self.client.windows.clone(), Arc::clone(&self.caller.who));
         let resolve = move || {
             let one = |(alias, last_seen): (Channel, ServerSeq)| {
                 let remembered = windows.get(alias.as_str()).copied().unwrap_or_default();
                 let window = remembered.oldest;
-                let Some((channel, id)) = host.resolve(alias.as_str())? else { return Ok(None) };
+                let Some((channel, id)) = host.resolve(&who, alias.as_str())? else { return Ok(None) };
                 let has_window = remembered.widened_at.is_none_or(|seq| seq <= last_seen);
                 let holds = has_window && host.is_baseline(&channel, last_seen);
                 let has_baseline = holds && host.has_always_named(alias.as_str(), &channel)?;

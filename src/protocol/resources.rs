@@ -22,6 +22,7 @@ use super::ticket::Ticket;
 use crate::actors::command::{self, Refusal, RefusalKind};
 use crate::actors::connection::Caller;
 use crate::events::channel::ROOT;
+use crate::projections::fact::Fact;
 use crate::resources::{self, Access, Content, Encoding, Found, FoundKind, Mode, ResourceFault, Roots, Write};
 
 /// What a command has found or done; its JSON.
@@ -53,6 +54,31 @@ pub(super) fn serve(
         let done = move || work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named));
         let answer = actix_web::web::block(done).await;
         ticket.answer(answer.unwrap_or_else(|fault| Err(internal(&fault))));
+    });
+}
+
+/// The same for what changes files, which the log says of the caller once it is done.
+fn change(
+    peer: &Peer,
+    caller: &Caller,
+    ticket: Ticket,
+    operation: &str,
+    named: Vec<Named>,
+    work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
+) {
+    let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
+    let (host, principal) = (Arc::clone(&peer.app.host), Arc::clone(&caller.principal));
+    let uri_at = |at: usize| named.get(at).map(|one| one.uri.clone());
+    let (uri, destination) = (uri_at(0).unwrap_or_default(), uri_at(1));
+    let fact = Fact::ResourceChanged { operation: operation.to_owned(), uri, destination };
+    actix_rt::spawn(async move {
+        let Ok(_turn) = files.acquire_owned().await else { return };
+        let done = move || work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named));
+        let answer = actix_web::web::block(done).await.unwrap_or_else(|fault| Err(internal(&fault)));
+        ticket.answer(match answer {
+            Ok(done) => host.note_resource_change(&principal, fact).await.map(|()| done),
+            refused => refused,
+        });
     });
 }
 
@@ -164,10 +190,10 @@ struct Asked {
 }
 
 /// Writes a file; answers `{}`.
-pub fn write(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn write(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, asked)) = ticket.checked(read_write(params)) else { return };
     let Asked { uri, data, create_only, mode, position, if_match } = asked;
-    serve(peer, ticket, one(uri, Want::Write), move |roots, named| {
+    change(peer, caller, ticket, "write", one(uri, Want::Write), move |roots, named| {
         let write = Write { data: &data, create_only, mode, position, if_match: if_match.as_deref() };
         resources::write(roots, first(named), &write).map(|()| nothing())
     });
@@ -210,17 +236,17 @@ pub fn list(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Tick
 }
 
 /// Copies; answers `{}`.
-pub fn copy(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn copy(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (source, destination, only_new))) = ticket.checked(read_pair(params)) else { return };
     let named = vec![Named { uri: source, want: Want::Read }, Named { uri: destination, want: Want::Write }];
-    serve(peer, ticket, named, move |roots, named| both(roots, named, only_new, resources::copy));
+    change(peer, caller, ticket, "copy", named, move |roots, named| both(roots, named, only_new, resources::copy));
 }
 
 /// Moves; answers `{}`.
-pub fn rename(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn rename(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (source, destination, only_new))) = ticket.checked(read_pair(params)) else { return };
     let named = vec![Named { uri: source, want: Want::Write }, Named { uri: destination, want: Want::Write }];
-    serve(peer, ticket, named, move |roots, named| both(roots, named, only_new, resources::rename));
+    change(peer, caller, ticket, "move", named, move |roots, named| both(roots, named, only_new, resources::rename));
 }
 
 /// Something that is done with a source and a destination.
@@ -238,13 +264,13 @@ fn read_pair(params: &Params<'_>) -> Result<(String, String, bool), Refusal> {
 }
 
 /// Deletes; answers `{}`.
-pub fn delete(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn delete(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let read = || -> Result<_, Refusal> {
         params.for_root()?;
         Ok((uri(params, "uri")?, flag(params, "recursive")?.unwrap_or(false)))
     };
     let Some((ticket, (uri, recursive))) = ticket.checked(read()) else { return };
-    serve(peer, ticket, one(uri, Want::Write), move |roots, named| {
+    change(peer, caller, ticket, "delete", one(uri, Want::Write), move |roots, named| {
         resources::delete(roots, first(named), recursive).map(|()| nothing())
     });
 }
@@ -281,10 +307,10 @@ fn told(found: Found) -> ResourceResolveResult {
 }
 
 /// Makes a directory; answers `{}`.
-pub fn make_directory(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn make_directory(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let read = params.for_root().and_then(|()| uri(params, "uri"));
     let Some((ticket, uri)) = ticket.checked(read) else { return };
-    serve(peer, ticket, one(uri, Want::Write), move |roots, named| {
+    change(peer, caller, ticket, "mkdir", one(uri, Want::Write), move |roots, named| {
         resources::make_directory(roots, first(named)).map(|()| nothing())
     });
 }

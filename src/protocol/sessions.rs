@@ -18,10 +18,10 @@ use crate::actors::host::CreateSession;
 const MAX_PAGE: u64 = 1_000;
 
 /// Answers a page of the sessions, newest first.
-pub fn list(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn list(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (limit, cursor))) = ticket.checked(read_page(params)) else { return };
-    let host = Arc::clone(&peer.app.host);
-    answer_later(peer, ticket, move || host.list_sessions(limit, cursor.as_deref()));
+    let (host, who) = (Arc::clone(&peer.app.host), Arc::clone(&caller.who));
+    answer_later(peer, ticket, move || host.list_sessions(&who, limit, cursor.as_deref()));
 }
 
 /// Answers with what `read` finds in the store, which may take its time: all that was shown so far, where the disk takes it.

@@ -2,7 +2,8 @@
 //!
 //! Two sides: the response's body writes ([`super::outbox`]), and a task here reads, keeps the time, and lets the
 //! connection go. A socket that is closing has its close frame written after what is queued; then the peer has
-//! `close_timeout` to answer it, or its TCP connection is cut, which is what ends one that reads nothing at all.
+//! `close_timeout` to answer it, or its TCP connection is cut, which is what ends one that reads nothing at all. A client
+//! whose messages come faster than they are served is not read for a while: TCP makes it wait.
 //!
 //! Close codes: 1000 answers the peer's own close; 1001 the host stops, or the peer was silent (it may come back); 1002
 //! broken framing; 1007 text that is not UTF-8; 1008 no handshake, or none that can succeed; 1009 a message over the
@@ -29,8 +30,9 @@ use super::error::count_limit;
 use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
 use super::peer::Peer;
-use super::seats::Seat;
 use super::{ProtocolSettings, Transport, Worker};
+use crate::access::seats::Seat;
+use crate::actors::connection::CLOSE_NOT_PERMITTED;
 
 /// The TCP connection below a request, so that it can be cut.
 #[derive(Clone)]
@@ -57,9 +59,9 @@ fn tcp_below(transport: &Transport) -> Option<&TcpStream> {
 }
 
 /// Upgrades an admitted request.
-pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
+pub async fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> HttpResponse {
     let app = &worker.app;
-    let identity = match app.gate.admit(req) {
+    let identity = match app.gate.admit(req).await {
         Ok(identity) => identity,
         Err(refused) => return refused.response(),
     };
@@ -71,7 +73,7 @@ pub fn upgrade(worker: &Worker, req: &HttpRequest, payload: web::Payload) -> Htt
         Ok(seat) => seat,
         Err(full) => return full.response(),
     };
-    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity.principal);
+    let peer = Peer::new(Arc::clone(app), Rc::clone(worker.router()), identity);
     let wire = Wire::new(Rc::clone(&peer.connection));
     let body = outbox::body(Rc::clone(&wire), app.settings.max_frame_sent);
     let socket = Socket::new(peer, wire, req.conn_data::<Tcp>().cloned(), seat);
@@ -94,14 +96,21 @@ struct Socket {
     pinged: Option<Instant>,
     /// When closing began.
     closing: Option<Instant>,
+    /// When the peer's token ends.
+    over: Option<Instant>,
     /// Whether nothing of what still comes can be understood.
     deaf: bool,
+    /// Whether so much is being worked on that the client is not read.
+    held_up: bool,
     _seat: Seat,
 }
 
 impl Socket {
     fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
         let now = Instant::now();
+        let wall = peer.app.host.clock().now();
+        let left = peer.who.expires_at.map(|at| u64::try_from(at.saturating_sub(wall)).unwrap_or(0));
+        let over = left.and_then(|left| now.checked_add(Duration::from_millis(left)));
         Self {
             peer,
             wire,
@@ -111,21 +120,28 @@ impl Socket {
             heard: now,
             pinged: None,
             closing: None,
+            over,
             deaf: false,
+            held_up: false,
             _seat: seat,
         }
     }
 
     async fn read(mut self, mut payload: web::Payload) {
         let connection = Rc::clone(&self.peer.connection);
+        let received = Arc::clone(&self.peer.to.received);
         loop {
             tokio::select! {
-                bytes = payload.next() => match bytes {
+                bytes = payload.next(), if !self.held_up => match bytes {
                     Some(Ok(bytes)) => if self.take(&bytes) { break },
                     // The peer is gone.
                     Some(Err(_)) | None => break,
                 },
-                () = connection.ending.notified() => { self.closing.get_or_insert_with(Instant::now); }
+                () = received.less(), if self.held_up => if self.go_on() { break },
+                () = connection.ending.notified() => {
+                    self.closing.get_or_insert_with(Instant::now);
+                    if self.held_up && self.go_on() { break }
+                }
                 () = sleep_until(self.deadline()) => if self.tick() { break },
             }
         }
@@ -147,7 +163,9 @@ impl Socket {
             Some(pinged) => pinged + settings.pong_timeout,
             None => self.heard + settings.ping_after,
         };
-        if self.peer.is_fresh() { silence.min(self.opened + settings.handshake_timeout) } else { silence }
+        let silence = self.over.map_or(silence, |over| silence.min(over));
+        let shakes = self.peer.is_fresh() && !self.held_up;
+        if shakes { silence.min(self.opened + settings.handshake_timeout) } else { silence }
     }
 
     /// Does what a deadline asks for; says whether the socket is over.
@@ -160,10 +178,17 @@ impl Socket {
             self.cut();
             return true;
         }
-        if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
+        if self.over.is_some_and(|over| over <= now) {
+            self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+        } else if self.held_up {
+            // Whatever it says meanwhile is not heard.
+            (self.heard, self.pinged) = (now, None);
+            return self.go_on();
+        } else if self.peer.is_fresh() && passed(self.opened, settings.handshake_timeout, now) {
             count_limit("handshake_time");
             self.close(1008, "no handshake");
         } else if self.pinged.is_some() {
+            count_limit("silence");
             self.close(1001, "nothing was heard: reconnect to go on");
         } else {
             self.pinged = Some(now);
@@ -191,7 +216,36 @@ impl Socket {
         self.heard = Instant::now();
         self.pinged = None;
         self.inbox.feed(bytes);
+        self.serve_all()
+    }
+
+    /// Goes on with what was held up, if there is room for it; says whether the socket is over.
+    fn go_on(&mut self) -> bool {
+        if self.is_too_much() {
+            return false;
+        }
+        self.held_up = false;
+        self.heard = Instant::now();
+        self.serve_all()
+    }
+
+    /// Whether the client has to wait. One that is asked something is read for its answer.
+    fn is_too_much(&self) -> bool {
+        let settings = self.settings();
+        let received = &self.peer.to.received;
+        self.closing.is_none()
+            && received.is_full(settings.max_actions_in_flight, settings.max_received)
+            && !self.peer.connection.is_asked()
+    }
+
+    /// Serves the messages that are there, as long as there is room; says whether the socket is over.
+    fn serve_all(&mut self) -> bool {
         loop {
+            if !self.inbox.is_empty() && self.is_too_much() {
+                count_limit("received");
+                self.held_up = true;
+                return false;
+            }
             match self.inbox.next(self.limit()) {
                 Ok(None) => return false,
                 Ok(Some(Arrived::Close(_))) if self.closing.is_some() => return true,

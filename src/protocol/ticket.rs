@@ -12,6 +12,7 @@ use super::error::{limit, refusal_frame, result_frame};
 use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Connection, ConnectionRef};
 use crate::actors::counts::Counted;
+use crate::actors::received::Held;
 
 /// How many requests of a connection are not answered yet.
 #[derive(Debug, Clone, Default)]
@@ -27,20 +28,29 @@ pub struct Ticket {
     _counted: Counted,
     /// Bytes of the longest answer.
     max_answer: usize,
+    /// What was sent, until it is answered.
+    _held: Held,
 }
 
 impl InFlight {
-    /// A ticket for the request `id`, answered through `to`.
+    /// A ticket for the request `id`, of so many bytes, answered through `to`.
     ///
     /// # Errors
     /// A refusal when `max` requests are in flight.
-    pub fn ticket(&self, id: &str, to: &ConnectionRef, max: usize, max_answer: usize) -> Result<Ticket, Refusal> {
+    pub fn ticket(
+        &self,
+        id: &str,
+        bytes: usize,
+        to: &ConnectionRef,
+        max: usize,
+        max_answer: usize,
+    ) -> Result<Ticket, Refusal> {
         if self.0.load(Ordering::Acquire) >= max {
             return Err(limit("requests_in_flight", "too many requests in flight: wait for answers"));
         }
         self.0.fetch_add(1, Ordering::AcqRel);
-        let _counted = to.count_request();
-        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), _counted, max_answer })
+        let (_counted, _held) = (to.count_request(), to.received.hold_request(bytes));
+        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), _counted, max_answer, _held })
     }
 }
 
@@ -113,11 +123,12 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::access::Identity;
     use crate::actors::command::null;
     use crate::actors::router::{Hub, Router};
 
     fn connection() -> (Rc<Connection>, ConnectionRef) {
-        Router::start(&Hub::new(1, Arc::new(|_, _| None))).connect(1 << 20)
+        Router::start(&Hub::new(1, Arc::new(|_, _| None))).connect(Arc::new(Identity::root("test")), 1 << 20)
     }
 
     /// What was answered, once everything on its way has arrived.
@@ -132,7 +143,7 @@ mod tests {
     async fn a_ticket_that_is_dropped_answers_by_itself_and_one_that_answered_does_not() {
         let (connection, to) = connection();
         let in_flight = InFlight::default();
-        let ticket = |id| in_flight.ticket(id, &to, 9, 100).unwrap();
+        let ticket = |id| in_flight.ticket(id, 1, &to, 9, 100).unwrap();
         drop(ticket("1").reply());
         ticket("2").answer(Ok(null()));
         ticket("3").answer_on(&connection, Ok("{}".into()));
@@ -147,16 +158,16 @@ mod tests {
     async fn requests_in_flight_are_limited_until_one_is_answered() {
         let (_connection, to) = connection();
         let in_flight = InFlight::default();
-        let first = in_flight.ticket("1", &to, 1, 100).unwrap();
-        assert_eq!(in_flight.ticket("2", &to, 1, 100).unwrap_err().code, "limit-exceeded");
+        let first = in_flight.ticket("1", 1, &to, 1, 100).unwrap();
+        assert_eq!(in_flight.ticket("2", 1, &to, 1, 100).unwrap_err().code, "limit-exceeded");
         first.answer(Ok(null()));
-        assert!(in_flight.ticket("3", &to, 1, 100).is_ok());
+        assert!(in_flight.ticket("3", 1, &to, 1, 100).is_ok());
     }
 
     #[actix_web::test]
     async fn an_answer_that_is_larger_than_a_message_is_refused() {
         let (connection, to) = connection();
-        let ticket = InFlight::default().ticket("1", &to, 1, 5).unwrap();
+        let ticket = InFlight::default().ticket("1", 1, &to, 1, 5).unwrap();
         ticket.answer_on(&connection, Ok(r#""too long""#.into()));
         assert_eq!(answers(&connection, &to).await[0]["error"]["code"], -32000);
     }

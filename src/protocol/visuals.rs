@@ -44,5 +44,5 @@ fn serve(
 ) {
     let read = params.channel().and_then(|chat| Ok((chat, read(params)?)));
     let Some((ticket, (chat, command))) = ticket.checked(read) else { return };
-    peer.app.host.visual(&caller.principal, &chat, command, ticket.reply());
+    peer.app.host.visual(&caller.who, &chat, command, ticket.reply());
 }

@@ -50,8 +50,13 @@ async fn serve(
         Err(response) => return response,
     };
     let max = AROUND_PAGE + ESCAPED * tools.host.settings().max_visual;
-    let Ok(Ok(body)) = body.to_bytes_limited(max).await else {
-        return HttpResponse::PayloadTooLarge().finish();
+    let body = match body.to_bytes_limited(max).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return HttpResponse::RequestTimeout().finish(),
+        Err(_) => {
+            metrics::counter!("scrollback_limit_met_total", "limit" => "request_body").increment(1);
+            return HttpResponse::PayloadTooLarge().finish();
+        }
     };
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)

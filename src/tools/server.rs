@@ -13,7 +13,6 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::access::agents_may_read;
 use crate::actors::command::Refusal;
 use crate::actors::host::{Host, ToolUser};
 use crate::actors::visuals::{NewVisual, VisualCommand};
@@ -56,11 +55,8 @@ impl HostToolServer {
             Ok(asked) => asked,
             Err(problem) => return failed(problem),
         };
-        let (host, session) = (Arc::clone(&self.host), self.user.session);
-        let read = move || {
-            let may_read = |other| agents_may_read(session, other);
-            host.transcript(&asked.chat, may_read, asked.up_to_turn.as_deref(), asked.before.as_deref())
-        };
+        let (host, user) = (Arc::clone(&self.host), self.user.clone());
+        let read = move || host.transcript(&user, &asked.chat, asked.up_to_turn.as_deref(), asked.before.as_deref());
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok(page)) => {
                 let mut text = page.text;
@@ -90,7 +86,7 @@ impl HostToolServer {
         let visual = Box::new(NewVisual { title, html, max_height, heights, turn_id: None });
         let (answered, answer) = tokio::sync::oneshot::channel();
         let reply = Box::new(move |answer| drop(answered.send(answer)));
-        self.host.visual(&self.user.principal, self.user.chat.as_str(), VisualCommand::Publish(visual), reply);
+        self.host.visual_of_agent(&self.user, VisualCommand::Publish(visual), reply);
         match answer.await {
             Ok(Ok(visual)) => {
                 let visual: Value = serde_json::from_str(visual.get()).unwrap_or_default();

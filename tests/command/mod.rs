@@ -84,7 +84,13 @@ impl Host {
     /// Starts a host as `command` says.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn_logging(command, Stdio::piped())
+    }
+
+    /// Starts a host as `command` says, whose log goes to `log`.
+    #[track_caller]
+    pub fn spawn_logging(command: &mut Command, log: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();

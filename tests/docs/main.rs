@@ -17,6 +17,7 @@ mod command;
 mod commands;
 mod damage;
 mod example;
+mod limits;
 mod links;
 mod named;
 mod pages;

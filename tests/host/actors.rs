@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrollback::access::Identity;
 use scrollback::actors::agent::{AgentEvent, Ending};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
@@ -234,7 +235,7 @@ async fn a_chat_that_often_falls_asleep_collects_no_checkpoints() {
         a.subscribe(&chat).await;
         eventually("everybody sleeps", || host.host.actors() == 0).await;
     }
-    let id = host.host.resolve(&chat).unwrap().unwrap().1;
+    let id = host.host.resolve(&Identity::root("test"), &chat).unwrap().unwrap().1;
     let mut checkpoints = 0;
     store
         .scan_rows(Table::Checkpoint, &id.0.to_be_bytes(), None, &mut |_, _| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrollback::access::Identity;
 use scrollback::actors::host::HostSettings;
 use scrollback::events::Store;
 use scrollback::events::memory::MemoryStore;
@@ -81,7 +82,7 @@ async fn flags_of_what_is_not_loaded_are_durable_at_once_and_start_no_agent() {
     let archived = listed["items"].as_array().unwrap().iter().filter(|item| item["status"].as_u64().unwrap() & 64 != 0);
     assert_eq!(archived.count(), sessions.len());
     for session in &sessions {
-        let state = host.host.state_at(session, None).unwrap();
+        let state = host.host.state_at(&Identity::root("test"), session, None).unwrap();
         let state: Value = serde_json::from_slice(&state.state).unwrap();
         assert_ne!(state["status"].as_u64().unwrap() & 64, 0, "{session}");
     }
@@ -340,6 +341,7 @@ async fn coming_back_resumes_from_a_number_and_what_cannot_be_resumed_is_said() 
         let mut back = Client::connect(host.address).await;
         assert_eq!(back.reconnect("c", number, &[&chat]).await["type"], json!("snapshot"));
     }
+    assert!(crate::harness::met("replay") > 0);
     let mut back = Client::connect(host.address).await;
     let answer = back.reconnect("c", host.host.store().tail(), &["ahp-chat:/gone"]).await;
     assert_eq!(answer["missing"], json!(["ahp-chat:/gone"]));

@@ -1,5 +1,6 @@
 //! Chats of a session: one name each, a default whose role moves on, and peers that are opened and closed.
 
+use scrollback::access::Identity;
 use scrollback::actors::host::HostSettings;
 use serde_json::{Value, json};
 
@@ -217,7 +218,7 @@ async fn a_disposed_chat_ends_its_turn_and_takes_no_more() {
     let listed = client.listed().await[0]["chats"].clone();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     // It is kept for those who read the log.
-    let kept = host.host.state_at("ahp-chat:/p", None).unwrap();
+    let kept = host.host.state_at(&Identity::root("test"), "ahp-chat:/p", None).unwrap();
     let kept: Value = serde_json::from_slice(&kept.state).unwrap();
     assert_eq!(kept["turns"][0]["state"], json!("cancelled"));
     // An action for a channel that is gone is ignored in silence.
@@ -236,6 +237,7 @@ async fn a_session_holds_so_many_chats_and_no_more() {
     client.create_chat(S, "ahp-chat:/p").await;
     let more = json!({ "channel": S, "chat": "ahp-chat:/q" });
     assert_eq!(client.refused("createChat", more.clone()).await, (-32000, "limit-exceeded".to_owned()));
+    assert!(crate::harness::met("chats") > 0);
     client.ask("disposeChat", json!({ "channel": "ahp-chat:/p" })).await.unwrap();
     client.ask("createChat", more).await.unwrap();
 }

@@ -128,6 +128,7 @@ async fn a_huge_tree_is_answered_in_time_with_fifty_at_most() {
     let params = json!({ "channel": S, "provider": "demo", "workingDirectories": [ground.uri("w")] });
     client.ask("createSession", params).await.unwrap();
     assert_eq!(items(&mut client, &chat, "@foo").await, [] as [Value; 0]);
+    assert!(crate::harness::met("completions") > 0);
 }
 
 #[tokio::test]

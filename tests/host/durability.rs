@@ -10,6 +10,7 @@ use scrollback::events::gated::{Gate, GatedStore};
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::events::{EventLog, LogFault};
+use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, is_ending, message, opened};
@@ -35,9 +36,13 @@ impl Scene {
     }
 
     fn with(settings: HostSettings) -> Self {
+        Self::of(Options { settings, ..Options::default() })
+    }
+
+    fn of(options: Options) -> Self {
         let store = GatedStore::new(MemoryStore::new().unwrap());
         let (gate, agent) = (store.gate(), RecordingAgent::new());
-        let options = Options { settings, agents: vec![Arc::new(agent.clone())], ..Options::default() };
+        let options = Options { agents: vec![Arc::new(agent.clone())], ..options };
         Self { host: TestHost::start(Arc::new(store), options), gate, agent }
     }
 
@@ -477,7 +482,10 @@ async fn a_store_that_is_read_only_serves_reads_and_refuses_every_change() {
 
 #[tokio::test]
 async fn what_floods_a_session_while_the_disk_is_slow_is_busy_and_bounded() {
-    let scene = Scene::start(Durability::Commit);
+    // One connection alone would be read later: this is what many do together.
+    let protocol =
+        ProtocolSettings { max_actions_in_flight: 10_000, max_received: 1 << 30, ..ProtocolSettings::default() };
+    let scene = Scene::of(Options { protocol, ..Options::default() });
     let mut client = scene.host.client("flood").await;
     client.create_session("ahp-session:/flood").await;
     client.subscribe("ahp-session:/flood").await;

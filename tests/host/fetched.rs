@@ -226,6 +226,7 @@ async fn a_file_of_thirty_two_mebibytes_is_fetched_and_one_byte_more_is_not() {
         client.until_ended(turn).await;
     }
     assert_eq!(std::fs::metadata(&scene.files()[0]).unwrap().len(), limit as u64);
+    assert!(crate::harness::met("fetched_attachment") > 0);
 }
 
 #[tokio::test]

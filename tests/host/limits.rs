@@ -173,6 +173,7 @@ async fn an_overload_without_a_time_is_tried_after_1_5_and_15_minutes_and_then_w
     assert_eq!(scene.owed(), 0);
     let due = scene.facts().iter().filter(|kind| *kind == "host/resumeDue").count();
     assert_eq!(due, 3);
+    assert!(crate::harness::met("limit_resumes") > 0);
     scene.clock.advance(86_400_000);
     scene.client.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t" })).await;
     scene.client.until_ended("t").await;

@@ -262,6 +262,7 @@ async fn so_many_messages_wait_and_no_more() {
     client.accepted(&chat, set("m1", "x")).await;
     client.accepted(&chat, set("m2", "x")).await;
     assert_eq!(client.rejected(&chat, set("m3", "x")).await, "limit-exceeded");
+    assert!(crate::harness::met("queued_messages") > 0);
     client.accepted(&chat, set("m2", "edited")).await;
     client.accepted(&chat, removed("m1")).await;
     client.accepted(&chat, set("m3", "x")).await;

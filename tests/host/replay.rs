@@ -9,6 +9,7 @@ use ahp::reducers::{apply_action_to_chat, apply_action_to_root, apply_action_to_
 use ahp_types::actions::ActionEnvelope;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema, Snapshot, SnapshotState};
+use scrollback::access::Identity;
 use scrollback::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use scrollback::agents::demo::DemoAgent;
 use scrollback::events::memory::MemoryStore;
@@ -597,7 +598,8 @@ async fn what_no_action_of_the_root_can_change_arrives_as_a_snapshot_and_is_in_t
         mirror.reconnect(host.address).await;
         let snapshot = mirror.compare(ROOT).await.unwrap();
         assert!(difference(&mirror.held(ROOT), &before).is_some());
-        let folded: Value = serde_json::from_slice(&host.host.state_at(ROOT, None).unwrap().state).unwrap();
+        let folded: Value =
+            serde_json::from_slice(&host.host.state_at(&Identity::root("test"), ROOT, None).unwrap().state).unwrap();
         assert_eq!(difference(&snapshot["state"], &folded), None);
         mirror.client.hang_up().await;
         host.stop();

@@ -299,5 +299,6 @@ async fn what_is_larger_than_a_message_is_refused_and_the_socket_stays() {
         let refused = client.refused("resourceRead", of(&ground.uri(name), json!({}))).await;
         assert_eq!(refused, (-32000, "limit-exceeded".to_owned()), "{name}");
     }
+    assert!(crate::harness::met("message_sent") > 0);
     assert_eq!(read(&mut client, &ground.uri("fits")).await.data.len(), 9_000);
 }

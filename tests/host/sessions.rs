@@ -213,6 +213,7 @@ async fn a_session_that_cannot_be_made_is_refused_by_its_own_code() {
     client.ask("createSession", good).await.unwrap();
     let more = client.refused("createSession", json!({ "channel": "ahp-session:/t" })).await;
     assert_eq!(more, (-32000, "limit-exceeded".to_owned()));
+    assert!(crate::harness::met("sessions") > 0);
     assert_eq!(client.listed().await.len(), 1);
 }
 

@@ -47,6 +47,7 @@ async fn a_peer_that_does_not_read_is_closed_while_others_get_everything_and_mis
 
     let (read, close) = slow.read_until_closed().await;
     assert_eq!(close.0, 1013, "{close:?}");
+    assert!(crate::harness::met("unsent_bytes") > 0);
     let seen: Vec<Value> = read.into_iter().map(|message| message["params"].clone()).collect();
     assert!(seen.len() < FLOOD / 2, "{} were kept for a peer that reads nothing", seen.len());
     let last_seen = seen.last().map_or(from, |envelope| envelope["serverSeq"].as_u64().unwrap());
@@ -96,6 +97,7 @@ async fn requests_beyond_256_in_flight_are_refused_and_those_before_are_answered
         (&refused["error"]["code"], &refused["error"]["data"]["code"]),
         (&json!(-32000), &json!("limit-exceeded"))
     );
+    assert!(crate::harness::met("requests_in_flight") > 0);
     gate.release_all();
     for id in 0..256 {
         let answer = a.next().await.unwrap();

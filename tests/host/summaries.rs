@@ -7,6 +7,7 @@ use ahp::reducers::{apply_action_to_chat, apply_action_to_session};
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, ChatState, SessionConfigSchema, SessionState};
+use scrollback::access::Identity;
 use scrollback::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
 use serde_json::{Value, json};
 
@@ -210,7 +211,7 @@ async fn marks_are_durable_at_once_on_a_session_that_nothing_runs_for_and_wake_n
     client.subscribe(&chat).await;
     mark(&mut client, &chat).await;
     let stored = |uri: &str| -> Value {
-        let snapshot = host.host.state_at(uri, None).unwrap();
+        let snapshot = host.host.state_at(&Identity::root("test"), uri, None).unwrap();
         serde_json::from_slice(&snapshot.state).unwrap()
     };
     assert_eq!((&stored(S)["status"], &stored(S)["title"]), (&json!(1 | 32 | 64), &json!("session")));

@@ -135,6 +135,7 @@ async fn at_most_two_processes_work_on_a_turn_and_a_person_who_resumes_it_begins
     let turn = &state["turns"][0];
     assert_eq!((&turn["state"], agent.prompts().len()), (&json!("cancelled"), 4));
     assert!(notice(turn).unwrap().contains("taken up before"), "{turn}");
+    assert!(crate::harness::met("turn_processes") > 0);
     verified(&host);
 }
 

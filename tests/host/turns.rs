@@ -337,6 +337,7 @@ async fn a_turn_that_holds_too_many_parts_ends_in_an_error_that_says_so() {
     let heard = client.run(&chat, "t2", "/say a\n/notice b\n/say c\n/notice d\n/say e").await;
     let ending = &heard.last().unwrap()["action"];
     assert_eq!(ending["part"]["error"]["errorType"], json!("limit-exceeded"));
+    assert!(crate::harness::met("parts") > 0);
     let both = turns(&mut client, &chat).await;
     assert_eq!((&both[0]["state"], &both[1]["state"]), (&json!("complete"), &json!("error")));
     assert_eq!(markdown(&both[1]), ["a ", "c "]);
@@ -353,6 +354,7 @@ async fn a_text_may_be_as_long_as_the_limit_and_no_longer() {
     assert_eq!(client.rejected(&chat, draft).await, "limit-exceeded");
     let queued = json!({ "type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message(&over) });
     assert_eq!(client.rejected(&chat, queued).await, "limit-exceeded");
+    assert!(crate::harness::met("message_text") > 0);
     let exact = "ä".repeat(50);
     client.accepted(&chat, started("t1", message(&exact))).await;
     client.until_ended("t1").await;

@@ -371,6 +371,7 @@ async fn a_page_of_16_mib_is_stored_and_one_byte_more_is_not() {
     let (code, word, message) = refused(client.ask(PUBLISH, of(MAX_PAGE + 1)).await);
     assert_eq!((code, word.as_str()), (-32000, "visual-too-large"));
     assert!(message.contains(&(MAX_PAGE - around).to_string()), "{message}");
+    assert!(crate::harness::met("visual") > 0);
     assert_eq!(host.host.store().tail(), tail);
     // A chat with such a page goes on.
     client.subscribe(&chat).await;
@@ -389,6 +390,7 @@ async fn a_chat_holds_so_many_visuals_and_no_more() {
     publish(&mut client, &chat, "y").await;
     let (code, word, _) = refused(client.ask(PUBLISH, page(&chat, "z", "z")).await);
     assert_eq!((code, word.as_str()), (-32000, "limit-exceeded"));
+    assert!(crate::harness::met("visuals") > 0);
     client.ask(REMOVE, json!({ "channel": chat, "id": first["id"] })).await.unwrap();
     publish(&mut client, &chat, "z").await;
 }

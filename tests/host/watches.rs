@@ -198,6 +198,7 @@ async fn watches_are_limited_and_refused_outside_of_the_allowed_directories() {
     watch(&mut client, &ground.uri("few"), json!({ "recursive": true })).await;
     let refused = client.refused("createResourceWatch", of(&ground.uri("few"), json!({}))).await;
     assert_eq!(refused, (-32000, "limit-exceeded".to_owned()));
+    assert!(crate::harness::met("watches") > 0);
     // Another connection has its own.
     watch(&mut host.client("d").await, &ground.uri("few"), json!({})).await;
 }
@@ -217,6 +218,7 @@ async fn a_flood_of_changes_is_told_as_one_of_the_whole() {
     let heard = client.envelope(|envelope| envelope["channel"] == json!(channel)).await;
     let whole = json!([{ "uri": ground.uri("").trim_end_matches('/'), "type": "updated" }]);
     assert_eq!(heard["action"]["changes"]["items"], whole);
+    assert!(crate::harness::met("watch_changes") > 0);
     // It goes on one by one.
     fs::remove_file(ground.inside.join("many/7")).unwrap();
     assert_eq!(change(&mut client, &channel, &ground.uri("many/7")).await, "deleted");

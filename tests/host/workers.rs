@@ -356,6 +356,8 @@ async fn the_depth_and_the_number_of_workers_are_bounded() {
     let (turn, _) = newest_worker(&mut client, &chat).await;
     assert_eq!(links(&turn).len(), 2);
     assert_eq!(results(&turn), ["You said: a ", "You said: b ", "a turn has at most 2 workers here"]);
+    assert!(crate::harness::met("worker_depth") > 0);
+    assert!(crate::harness::met("workers") > 0);
     assert_eq!(on(&seen, &chat).last().unwrap()["action"]["type"], json!("chat/turnComplete"));
 }
 

@@ -26,7 +26,7 @@ use self::source::Source;
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 
-pub use self::names::{is_user_name, user_name};
+pub use self::names::user_name;
 
 /// The longest token that is read, in bytes.
 pub const MAX_TOKEN: usize = 16 << 10;
@@ -71,7 +71,7 @@ impl OidcSettings {
 /// Whom a token names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// A name that [`is_user_name`] takes: the value of the user claim as [`user_name`] writes it.
+    /// A name that a person can have: the value of the user claim as [`user_name`] writes it.
     pub user: String,
     /// What the token says of roles, known to this host or not.
     pub roles: Vec<String>,

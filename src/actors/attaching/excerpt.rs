@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::permission::may_read;
+use crate::actors::identity::Identity;
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::attachments::sent::text;
@@ -28,13 +28,13 @@ pub struct Excerpt {
 ///
 /// # Errors
 /// [`Code::BadAttachment`] for a turn that is not among the chat's finished ones; [`Code::LogUnavailable`].
-pub fn of(shared: &Shared, principal: &str, at: usize, attachment: &Map<String, Value>) -> Result<Excerpt, Rejection> {
+pub fn of(shared: &Shared, who: &Identity, at: usize, attachment: &Map<String, Value>) -> Result<Excerpt, Rejection> {
     let label = text(attachment, "label").unwrap_or_default();
     let resource = text(attachment, "resource").unwrap_or_default();
     let wanted = text(attachment, "endTurn");
     let unavailable = |fault: FoldFault| Rejection::new(Code::LogUnavailable, fault.to_string());
     let found = shared.registry.resolve(resource).map_err(unavailable)?;
-    let found = found.filter(|found| found.kind == ChannelKind::Chat && may_read(principal, &found.channel));
+    let found = found.filter(|found| found.kind == ChannelKind::Chat && shared.may_read(who, found));
     let Some(found) = found else {
         return Ok(Excerpt { end_turn: None, text: pointer(label, resource) });
     };

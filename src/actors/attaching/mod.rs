@@ -9,7 +9,6 @@
 
 mod excerpt;
 mod fetch;
-mod permission;
 mod work;
 
 use std::sync::Arc;

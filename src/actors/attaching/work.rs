@@ -79,7 +79,7 @@ impl Work {
             Some("embeddedResource") => self.items.push(Item::Bytes(at, embedded(at, attachment)?)),
             Some("resource") => self.look_at_resource(at, attachment),
             Some("chat") if job.pins => {
-                let excerpt = excerpt::of(&job.shared, &job.caller.principal, at, attachment)?;
+                let excerpt = excerpt::of(&job.shared, &job.caller.who, at, attachment)?;
                 if let Some(turn) = excerpt.end_turn {
                     attachment.insert("endTurn".into(), json!(turn));
                 }

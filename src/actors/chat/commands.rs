@@ -10,6 +10,7 @@ use super::decide::{Effect, Entry};
 use crate::actors::command::{self, ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
 use crate::actors::core::By;
+use crate::actors::rejection::Rejection;
 use crate::actors::session::{answer, refuse};
 
 mod clear;
@@ -51,9 +52,11 @@ impl ChatActor {
         let at = self.shared.clock.now();
         let decided = {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
-            if self.in_flight.is_full() || self.shared.is_stopping() {
-                let text = "the chat has too much to do, or the host is stopping: try again";
-                Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
+            let busy = |text: &str| Err(Refusal::new(RefusalKind::Unavailable, "busy", text));
+            if self.in_flight.is_full() {
+                busy(&Rejection::too_much("the chat is waiting for the disk: try again").detail)
+            } else if self.shared.is_stopping() {
+                busy("the host is stopping: try again")
             } else {
                 may_ask(&command, cell.fold.state.interactivity).and_then(|()| match command {
                     ChatCommand::SendNow { id } => send_now::decide(&core, &cell, &id, at),

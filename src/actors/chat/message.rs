@@ -3,6 +3,7 @@
 use ahp_types::state::{Message, MessageAttachment, MessageKind};
 use serde_json::{Value, json};
 
+use crate::actors::host::HostSettings;
 use crate::actors::rejection::{Code, Rejection};
 
 /// The key of a message's `_meta` that says who sent it.
@@ -12,14 +13,15 @@ const OURS: &str = "scrollback.";
 /// The longest name that a chat gets from its first message, in Unicode characters.
 const NAME_LENGTH: usize = 60;
 
-/// The JSON of a message that a client may send; its text has at most `max_text` bytes.
+/// The JSON of a message that a client may send.
 ///
 /// # Errors
-/// As [`check`], and [`Code::Malformed`] for what is no message.
-pub fn parse_message(json: &str, max_text: usize) -> Result<Value, Rejection> {
+/// As [`check`], [`Code::LimitExceeded`] also for a message that is too long as a whole, and [`Code::Malformed`] for what is none.
+pub fn parse_message(json: &str, settings: &HostSettings) -> Result<Value, Rejection> {
+    check_length(json.len(), settings)?;
     let malformed = |e: serde_json::Error| Rejection::new(Code::Malformed, e.to_string());
     let value: Value = serde_json::from_str(json).map_err(malformed)?;
-    check(&serde_json::from_value(value.clone()).map_err(malformed)?, max_text)?;
+    check(&serde_json::from_value(value.clone()).map_err(malformed)?, settings)?;
     Ok(value)
 }
 
@@ -43,17 +45,38 @@ pub fn clean(message: &mut Value) {
     }
 }
 
+/// Checks the length of an action, or of a message that is none, without the bytes of its attachments.
+///
+/// # Errors
+/// [`Code::LimitExceeded`].
+pub fn check_length(bytes: usize, settings: &HostSettings) -> Result<(), Rejection> {
+    let max = settings.max_action;
+    if bytes <= max {
+        return Ok(());
+    }
+    metrics::counter!("scrollback_limit_met_total", "limit" => "action").increment(1);
+    let text = format!("{bytes} bytes beside its files, at most {max} are taken");
+    Err(Rejection::new(Code::LimitExceeded, text))
+}
+
 /// Checks a message that a client sends: its author, its length and its attachments.
 ///
 /// # Errors
 /// [`Code::Malformed`], [`Code::LimitExceeded`], or [`Code::BadAttachment`] for attachments that are none.
-pub fn check(message: &Message, max_text: usize) -> Result<(), Rejection> {
+pub fn check(message: &Message, settings: &HostSettings) -> Result<(), Rejection> {
     if message.origin.kind != MessageKind::User {
         return Err(Rejection::new(Code::Malformed, "a client sends messages of origin user alone"));
     }
+    let max_text = settings.max_message_text;
     if message.text.len() > max_text {
         metrics::counter!("scrollback_limit_met_total", "limit" => "message_text").increment(1);
         let text = format!("the text has {} bytes, at most {max_text} are taken", message.text.len());
+        return Err(Rejection::new(Code::LimitExceeded, text));
+    }
+    let (attachments, max) = (message.attachments.as_ref().map_or(0, Vec::len), settings.max_attachments);
+    if attachments > max {
+        metrics::counter!("scrollback_limit_met_total", "limit" => "attachments").increment(1);
+        let text = format!("the message has {attachments} attachments, at most {max} are taken");
         return Err(Rejection::new(Code::LimitExceeded, text));
     }
     for attachment in message.attachments.iter().flatten() {

@@ -14,7 +14,7 @@ pub mod decide;
 mod ending;
 pub mod limits;
 mod listed_process;
-mod message;
+pub mod message;
 pub mod pages;
 mod process;
 mod prompt;
@@ -57,7 +57,7 @@ pub use decide::turn_started::first_turn;
 pub use decide::{Effect, Entry, foresee, needs_work, sends, with_chats};
 pub use ending::{cancelled, with_the_chat};
 pub use listed_process::{Listed, list_process, listed_as_running};
-pub use message::parse_message;
+pub use message::{check_length, parse_message};
 pub use text::PendingText;
 pub use waiting::list_paused;
 pub use workers::Workers;
@@ -267,7 +267,7 @@ impl ChatActor {
             let (core, cell) = (self.core.borrow(), self.cell.borrow());
             let view = View { core: &core, cell: &cell, client: &client, at: self.shared.clock.now() };
             if self.in_flight.is_full() {
-                Err(Rejection::new(Code::Busy, "the chat is waiting for the disk: try again"))
+                Err(Rejection::too_much("the chat is waiting for the disk: try again"))
             } else if self.shared.is_stopping() {
                 Err(Rejection::new(Code::Busy, "the host is stopping"))
             } else {

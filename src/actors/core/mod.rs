@@ -28,6 +28,7 @@ pub use workers::Ends;
 use crate::actors::attaching::Attached;
 use crate::actors::chat::ChatActor;
 use crate::actors::connection::{Caller, ConnectionId};
+use crate::actors::received::Held;
 use crate::actors::resent;
 use crate::actors::session::SessionActor;
 use crate::actors::shared::Shared;
@@ -58,6 +59,8 @@ pub struct ClientAction {
     pub fingerprint: [u8; 16],
     /// What came of its message's attachments, once they were worked on.
     pub attached: Option<Arc<Attached>>,
+    /// Counted among what its connection sent, until something has become of it.
+    pub held: Arc<Held>,
 }
 
 impl ClientAction {

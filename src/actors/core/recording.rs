@@ -411,6 +411,7 @@ impl Recording<'_> {
         }
         self.also_on_its_way(&mut told, &mut checkpoints);
         let after = After {
+            of: self.core.channel.clone(),
             notes: std::mem::take(&mut self.notes),
             gone: std::mem::take(&mut self.gone),
             client: self.by.client.take(),
@@ -523,6 +524,8 @@ fn tell_stopped(place: Result<Place, Lost>, stopped: Vec<(Addr<ChatActor>, Strin
 
 /// What follows a batch, once it may be shown or is lost.
 struct After {
+    /// The session that it is of.
+    of: Channel,
     notes: Vec<bytestring::ByteString>,
     gone: Vec<Channel>,
     client: Option<ClientAction>,
@@ -541,7 +544,7 @@ impl After {
         match place {
             Ok(_) => {
                 for note in &self.notes {
-                    self.shared.hub.notify(&Channel::root(), note);
+                    self.shared.hub.notify(&self.of, note);
                 }
                 for channel in &self.gone {
                     self.shared.hub.drop_channel(channel);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use actix::Actor;
 use actix::prelude::SendError;
+use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -30,17 +31,19 @@ pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is};
 pub use tools::{ToolUser, TranscriptPage};
-pub use watches::Watches;
+pub use watches::{Watches, is_watch};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::pages;
+use crate::actors::chat::{self, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
 use crate::actors::core::ClientAction;
+use crate::actors::identity::Identity;
 use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::owed::{self, OwedResumes};
+use crate::actors::people::PeopleInForce;
 use crate::actors::probing::{AgentReport, Probes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
@@ -55,8 +58,10 @@ use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Channel, ChannelId, LogFault, ServerSeq, Store, Table};
-use crate::projections::action::Action;
+use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
+use crate::projections::action::{Action, type_of};
+use crate::projections::fact::Fact;
+use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
 
@@ -137,6 +142,9 @@ pub enum Destination {
     NewSession,
 }
 
+/// What an action of a type needs on a channel of a kind; `None` where nothing is written down for it.
+pub type Needs = dyn Fn(ChannelKind, &str) -> Option<Operation>;
+
 /// How long a stop waits for the actors to write down what they hold.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long a start waits for interrupted turns to get their endings.
@@ -152,7 +160,7 @@ struct Running {
 
 /// A running host.
 pub struct Host {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 fn not_found(uri: &str) -> Refusal {
@@ -183,6 +191,10 @@ impl Host {
             FoldFault::Log(fault) => fault,
             other => LogFault::Damaged { place: "what was being erased".into(), problem: other.to_string() },
         })?;
+        let people = PeopleInForce::read(store.as_ref()).map_err(|fault| match fault {
+            FoldFault::Log(fault) => fault,
+            other => LogFault::Damaged { place: "the people".into(), problem: other.to_string() },
+        })?;
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let links = Links::new(settings.public_url.as_deref().unwrap_or(&settings.address_url));
@@ -201,6 +213,7 @@ impl Host {
             registry: Registry::new(threads),
             moves: Arc::default(),
             clients: Clients::default(),
+            people: Arc::new(people),
             tokens: ToolTokens::default(),
             watches: Watches::default(),
             owed: OwedResumes::default(),
@@ -214,6 +227,7 @@ impl Host {
             actors: AtomicUsize::new(0),
         });
         shared.registry.belongs_to(&shared);
+        shared.hub.belongs_to(&shared);
         let root = RootActor::new(Arc::clone(&shared)).map_err(|fault| match fault {
             FoldFault::Log(fault) => fault,
             other => LogFault::Damaged { place: "the root channel".into(), problem: other.to_string() },
@@ -344,8 +358,10 @@ impl Host {
 
     /// A client's action. Never answered: it is echoed with its number to all subscribers, or comes back to its sender
     /// alone with a reason. An action for a channel that is not there is ignored.
-    pub fn dispatch(&self, caller: &Caller, channel: &str, client_seq: i64, action: &RawValue) {
-        let found = match self.shared.registry.resolve(channel) {
+    /// `needs` says what an action of this type needs on a channel of this kind; one that needs nothing written down is the
+    /// deployment's.
+    pub fn dispatch(&self, caller: &Caller, channel: &str, client_seq: i64, action: &RawValue, needs: &Needs) {
+        let found = match self.shared.find(&caller.who, channel) {
             Ok(Some(found)) => found,
             Ok(None) => return,
             Err(fault) => return tracing::error!(%fault, channel, "an action's channel cannot be looked up"),
@@ -359,6 +375,7 @@ impl Host {
             sent: Bytes::copy_from_slice(action.get().as_bytes()),
             fingerprint: fingerprint(caller, client_seq, &found.channel, &value),
             attached: None,
+            held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
         if let Some(message) = sent::message_of(&mut value) {
@@ -367,24 +384,80 @@ impl Host {
         }
         // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
         let action = Action::from_json(value).map_err(Rejection::from);
-        let granted = |action: &Action| match found.kind {
-            ChannelKind::Session => self.check_granted(&action.decoded),
-            _ => Ok(()),
+        let granted = |action: &Action| {
+            self.check_permitted(caller, &found, action, needs)?;
+            match found.kind {
+                ChannelKind::Session => self.check_granted(&action.decoded),
+                _ => Ok(()),
+            }
         };
-        let action = action.and_then(|action| granted(&action).map(|()| Box::new(action)));
+        let fits = |action: &Action| chat::check_length(action.bytes.len(), &self.shared.settings);
+        let action = action.and_then(|action| granted(&action).and_then(|()| fits(&action)).map(|()| Box::new(action)));
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
+            // Its name is nobody's to find.
+            ChannelKind::People => {}
             ChannelKind::Session | ChannelKind::Chat | ChannelKind::Canvas => {
                 self.to_session(&found, SessionMessage::Dispatch { channel: found.channel.clone(), client, action });
             }
         }
     }
 
+    fn check_permitted(
+        &self,
+        caller: &Caller,
+        found: &Resolved,
+        action: &Action,
+        needs: &Needs,
+    ) -> Result<(), Rejection> {
+        let operation = needs(found.kind, &type_of(&action.bytes));
+        let may = |operation| self.shared.may_there(&caller.who, operation, found);
+        // What nobody knows is refused as such, for everybody.
+        let is_unknown = matches!(action.decoded, StateAction::Unknown(_));
+        if caller.who.is_root() || is_unknown || operation.is_some_and(may) {
+            return Ok(());
+        }
+        let text = match operation {
+            Some(operation) => format!("needs {operation}, which was not granted"),
+            None => "is not granted to anybody".to_owned(),
+        };
+        Err(Rejection::new(Code::NotPermitted, text))
+    }
+
+    /// Those with tokens of their own.
+    pub fn people_in_force(&self) -> &Arc<PeopleInForce> {
+        &self.shared.people
+    }
+
+    /// Whether `who` may do it: for the host as a whole, or in the session of the channel that `channel` names.
+    pub fn may(&self, who: &Identity, operation: Operation, channel: Option<&str>) -> bool {
+        if self.shared.may(who, operation, channel) {
+            return true;
+        }
+        let found = channel.and_then(|channel| self.shared.registry.resolve(channel).ok().flatten());
+        found.is_some_and(|found| self.shared.may_there(who, operation, &found))
+    }
+
+    /// Whether `who` may do it in any session at all.
+    pub fn may_somewhere(&self, who: &Identity, operation: Operation) -> bool {
+        self.shared.may_somewhere(who, operation)
+    }
+
+    /// Whether `who` may read what `channel` names now.
+    pub fn may_read(&self, who: &Identity, channel: &str) -> bool {
+        self.shared.may_read_named(who, channel)
+    }
+
+    /// Whether who was let in would be let in now.
+    pub fn is_known(&self, who: &Identity) -> bool {
+        self.shared.is_known(who)
+    }
+
     fn dispatch_to_root(&self, client: ClientAction, action: Result<Box<Action>, Rejection>) {
         let Some(root) = self.shared.root.get() else { return };
         let refused = root.try_send(RootMessage::Dispatch { client, action });
         if let Err(SendError::Full(RootMessage::Dispatch { client, .. })) = refused {
-            let rejection = Rejection::new(Code::Busy, "the root has too much to do: try again");
+            let rejection = Rejection::too_much("the root has too much to do: try again");
             reject_at(&client, self.shared.writer.handed_over(), &rejection);
         }
     }
@@ -403,7 +476,7 @@ impl Host {
     pub fn subscribe(&self, caller: &Caller, channel: &str, turns: Option<u64>, then: OnSnapshot) {
         let Some(then) = self.subscribe_to_watch(caller, channel, then) else { return };
         let alias = Channel::from(channel);
-        let refusal = match self.shared.registry.resolve(channel) {
+        let refusal = match self.shared.find(&caller.who, channel) {
             Ok(Some(found)) => {
                 let caller = caller.clone();
                 return match found.kind {
@@ -426,12 +499,13 @@ impl Host {
         self.shared.agent(provider).map(Arc::clone)
     }
 
-    /// The one name and the number of the channel that `uri` names now (itself, or a synonym), if it is there.
+    /// The one name and the number of the channel that `uri` names now (itself, or a synonym), if it is there and `who` may read
+    /// it.
     ///
     /// # Errors
     /// [`LogFault`] when the store cannot be read.
-    pub fn resolve(&self, uri: &str) -> Result<Option<(Channel, ChannelId)>, LogFault> {
-        match self.shared.registry.resolve(uri) {
+    pub fn resolve(&self, who: &Identity, uri: &str) -> Result<Option<(Channel, ChannelId)>, LogFault> {
+        match self.shared.find(who, uri) {
             Ok(found) => Ok(found.map(|found| (found.channel, found.id))),
             Err(FoldFault::Log(fault)) => Err(fault),
             Err(other) => Err(LogFault::Engine(other.to_string())),
@@ -440,7 +514,7 @@ impl Host {
 
     /// `disposeSession`; the answer is `null`.
     pub fn dispose_session(&self, caller: &Caller, session: &str, reply: Reply) {
-        match self.shared.registry.resolve(session) {
+        match self.shared.find(&caller.who, session) {
             Ok(Some(found)) if found.kind == ChannelKind::Session => {
                 self.to_session(&found, SessionMessage::DisposeSession { caller: caller.clone(), reply });
             }
@@ -451,7 +525,14 @@ impl Host {
 
     /// `createChat`; the answer is `null`.
     pub fn create_chat(&self, caller: &Caller, command: CreateChat, reply: Reply) {
-        match self.shared.registry.resolve(&command.session) {
+        if let Some(source) = command.source.as_ref().map(Source::chat)
+            && !matches!(command.source, Some(Source::ForkAt { .. }))
+            && !self.shared.may_read_named(&caller.who, source)
+        {
+            let text = format!("source: there is no chat {source}");
+            return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
+        }
+        match self.shared.find(&caller.who, &command.session) {
             Ok(Some(found)) if found.kind == ChannelKind::Session => {
                 let command = Box::new(command.lighten());
                 let message = SessionMessage::CreateChat { caller: caller.clone(), command, reply };
@@ -469,9 +550,14 @@ impl Host {
         {
             return reply(Err(refusal));
         }
+        let may = |operation, session: &Channel| self.shared.may(&caller.who, operation, Some(session.as_str()));
         let session = match self.shared.registry.session_of_chat(source) {
-            Ok(Some(session)) => session,
-            Ok(None) => {
+            Ok(Some(session)) if may(Operation::ChatTurns, &session) && may(Operation::ChatFork, &session) => session,
+            Ok(Some(session)) if may(Operation::ChatTurns, &session) => {
+                let text = format!("needs {}, which was not granted", Operation::ChatFork);
+                return reply(Err(Refusal::new(RefusalKind::NotPermitted, "not-permitted", text)));
+            }
+            Ok(_) => {
                 let text = format!("there is no chat {source}");
                 return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
             }
@@ -484,7 +570,7 @@ impl Host {
 
     /// `disposeChat`; the answer is `null`.
     pub fn dispose_chat(&self, caller: &Caller, chat: &str, reply: Reply) {
-        self.to_chat(chat, reply, |found, reply| SessionMessage::DisposeChat {
+        self.to_chat(self.shared.find(&caller.who, chat), chat, reply, |found, reply| SessionMessage::DisposeChat {
             caller: caller.clone(),
             chat: found.channel.clone(),
             reply,
@@ -494,7 +580,7 @@ impl Host {
     /// `moveChat`; the answer names the session that the chat is in then.
     pub fn move_chat(&self, caller: &Caller, chat: &str, destination: Destination, reply: Reply) {
         let (shared, caller, chat) = (Arc::clone(&self.shared), caller.clone(), chat.to_owned());
-        let begin = move |ticket| match way_of(&shared, &chat, destination) {
+        let begin = move |ticket| match way_of(&shared, &caller.who, &chat, destination) {
             Ok((found, to)) => {
                 let command = MoveChat { caller, chat: found.channel.clone(), to, ticket, reply };
                 shared.registry.deliver(&found, SessionMessage::MoveChat(Box::new(command)));
@@ -506,7 +592,7 @@ impl Host {
 
     /// `fetchTurns`: the page is published before the answer `{}`. `window` is the caller's own.
     pub fn fetch_turns(&self, caller: &Caller, chat: &str, cursor: Option<&str>, window: Option<Window>, reply: Reply) {
-        self.to_chat(chat, reply, |found, reply| SessionMessage::FetchTurns {
+        self.to_chat(self.shared.find(&caller.who, chat), chat, reply, |found, reply| SessionMessage::FetchTurns {
             caller: caller.clone(),
             chat: found.channel.clone(),
             cursor: cursor.map(str::to_owned),
@@ -517,7 +603,7 @@ impl Host {
 
     /// A command of the extensions for one chat.
     pub fn command(&self, caller: &Caller, chat: &str, command: ChatCommand, reply: Reply) {
-        self.to_chat(chat, reply, |found, reply| SessionMessage::Command {
+        self.to_chat(self.shared.find(&caller.who, chat), chat, reply, |found, reply| SessionMessage::Command {
             caller: caller.clone(),
             chat: found.channel.clone(),
             command,
@@ -526,8 +612,8 @@ impl Host {
     }
 
     /// Looks at what a chat is in: its agent, its directories, the session's other chats. `then` only hands over.
-    pub fn look_at_chat(&self, chat: &str, then: OnLook) {
-        match self.shared.registry.resolve(chat) {
+    pub fn look_at_chat(&self, who: &Identity, chat: &str, then: OnLook) {
+        match self.shared.find(who, chat) {
             Ok(Some(found)) if found.kind == ChannelKind::Chat => {
                 self.to_session(&found, SessionMessage::Look { chat: found.channel.clone(), then });
             }
@@ -536,8 +622,14 @@ impl Host {
         }
     }
 
-    pub(super) fn to_chat(&self, chat: &str, reply: Reply, message: impl FnOnce(&Resolved, Reply) -> SessionMessage) {
-        match self.shared.registry.resolve(chat) {
+    pub(super) fn to_chat(
+        &self,
+        found: Result<Option<Resolved>, FoldFault>,
+        chat: &str,
+        reply: Reply,
+        message: impl FnOnce(&Resolved, Reply) -> SessionMessage,
+    ) {
+        match found {
             Ok(Some(found)) if found.kind == ChannelKind::Chat => {
                 let message = message(&found, reply);
                 self.to_session(&found, message);
@@ -545,6 +637,28 @@ impl Host {
             Ok(_) => reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no chat {chat}")))),
             Err(fault) => reply(Err(Refusal::log_unavailable(fault))),
         }
+    }
+
+    /// Writes down that `principal` changed files; answers once it is durable.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the log takes nothing: the files are changed all the same.
+    pub async fn note_resource_change(&self, principal: &Arc<str>, change: Fact) -> Result<(), Refusal> {
+        let event = NewEvent {
+            channel: Channel::root(),
+            channel_id: ChannelId::ROOT,
+            kind: Kind::Host,
+            at: self.shared.clock.now(),
+            principal: Arc::clone(principal),
+            origin: None,
+            about: None,
+            action: change.bytes(),
+        };
+        let (answered, answer) = tokio::sync::oneshot::channel();
+        let reply = Box::new(move |answer| drop(answered.send(answer)));
+        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
+        answer.await.map_err(stopping)?.map(|_| ())
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].
@@ -631,8 +745,13 @@ impl Host {
 }
 
 /// The chat, and where it is to go.
-fn way_of(shared: &Shared, chat: &str, destination: Destination) -> Result<(Resolved, MoveTo), Refusal> {
-    let find = |uri: &str, kind: ChannelKind| match shared.registry.resolve(uri) {
+fn way_of(
+    shared: &Shared,
+    who: &Identity,
+    chat: &str,
+    destination: Destination,
+) -> Result<(Resolved, MoveTo), Refusal> {
+    let find = |uri: &str, kind: ChannelKind| match shared.find(who, uri) {
         Ok(Some(found)) if found.kind == kind => Ok(found),
         Ok(_) => Err(not_found(uri)),
         Err(fault) => Err(Refusal::log_unavailable(fault)),

@@ -10,18 +10,21 @@ use super::{CreateSession, Host};
 use crate::actors::agent::Agent;
 use crate::actors::command::{self, Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::Caller;
+use crate::actors::identity::Identity;
 use crate::actors::registry::first_chat_uri;
 use crate::actors::session::{Boot, configuration, resolved};
 use crate::actors::shared::Shared;
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId};
 use crate::projections::catalogue;
+use crate::projections::people::Operation;
 
 impl Host {
-    /// `listSessions`: newest first. At most `limit` (1,000 where absent), then a cursor.
-    pub fn list_sessions(&self, limit: Option<u64>, cursor: Option<&str>) -> Answer {
+    /// `listSessions`: those that `who` may see in the list, newest first. At most `limit` (1,000 where absent), then a cursor.
+    pub fn list_sessions(&self, who: &Identity, limit: Option<u64>, cursor: Option<&str>) -> Answer {
         let limit = limit.unwrap_or(catalogue::PAGE_LIMIT).min(catalogue::PAGE_LIMIT);
-        match catalogue::page(self.shared.store.as_ref(), limit, cursor).map_err(Refusal::log_unavailable)? {
+        let sees = |session: &str| self.shared.may(who, Operation::SessionList, Some(session));
+        match catalogue::page(self.shared.store.as_ref(), limit, cursor, sees).map_err(Refusal::log_unavailable)? {
             Some((items, next)) => {
                 let result = ahp_types::commands::ListSessionsResult { next_cursor: next, items };
                 Ok(command::json(&result))

@@ -29,8 +29,12 @@ pub struct HostSettings {
     pub delta_window: Duration,
     pub client_grace: Duration,
     pub client_tool_timeout: Duration,
+    /// Bytes of an action, or of a first message, without the bytes of its attachments.
+    pub max_action: usize,
     /// Bytes.
     pub max_message_text: usize,
+    /// Attachments of a message.
+    pub max_attachments: usize,
     pub max_queued_messages: usize,
     pub max_chats_in_session: usize,
     pub max_parts_in_turn: usize,
@@ -94,7 +98,9 @@ impl Default for HostSettings {
             delta_window: Duration::from_millis(16),
             client_grace: Duration::from_secs(30),
             client_tool_timeout: Duration::from_secs(600),
+            max_action: 8 << 20,
             max_message_text: 1 << 20,
+            max_attachments: 1_000,
             max_queued_messages: 1_000,
             max_chats_in_session: 1_000,
             max_parts_in_turn: 10_000,

@@ -6,12 +6,16 @@ use serde_json::Value;
 
 use super::{Host, SnapshotJson, not_found};
 use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::identity::Identity;
 use crate::actors::registry::first_chat_uri;
-use crate::events::rows::ChannelKind;
+use crate::attachments::{FileRef, references};
+use crate::events::channel::ROOT;
+use crate::events::rows::{ChannelKind, ChannelRow};
 use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store};
 use crate::projections::action::type_of;
 use crate::projections::canvas::CanvasFold;
 use crate::projections::chat::ChatFold;
+use crate::projections::people::{Operation, People};
 use crate::projections::root::RootFold;
 use crate::projections::session::SessionFold;
 use crate::projections::turns::PageLimit;
@@ -48,22 +52,76 @@ impl Host {
     /// # Errors
     /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then, and for an event that is still
     /// to come.
-    pub fn state_at(&self, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
+    pub fn state_at(&self, who: &Identity, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
-        let row = catalogue::channel(store, channel).map_err(Refusal::log_unavailable)?;
-        let (kind, id) = match row {
-            Some(row) => (row.kind, ChannelId(row.id)),
-            None => {
-                let found = self.shared.registry.resolve(channel).map_err(Refusal::log_unavailable)?;
-                found.map(|found| (found.kind, found.id)).ok_or_else(|| not_found(channel))?
-            }
-        };
+        let (kind, id) =
+            self.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
         there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
         let mut snapshot = state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)?;
         if kind == ChannelKind::Canvas {
             self.show_page(channel, &mut snapshot)?;
         }
         Ok(snapshot)
+    }
+}
+
+impl Host {
+    /// The channel that is stored under `uri`, or that it names now, where `who` may read it: a closed chat and a disposed
+    /// session are for those who read the log. Reads the store.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn stored(&self, who: &Identity, uri: &str) -> Result<Option<(ChannelKind, ChannelId)>, FoldFault> {
+        let Some(row) = catalogue::channel(self.shared.store.as_ref(), uri)? else {
+            return Ok(self.shared.find(who, uri)?.map(|found| (found.kind, found.id)));
+        };
+        let may = who.is_root()
+            || match self.shared.registry.resolve(uri)?.filter(|found| found.channel.as_str() == uri) {
+                Some(found) => self.shared.may_read(who, &found),
+                None => self.may_read_log(who, Some(&row))?,
+            };
+        Ok(may.then_some((row.kind, ChannelId(row.id))))
+    }
+
+    /// Whether `who` may read what is stored under `uri`; see [`Host::stored`].
+    pub fn may_read_stored(&self, who: &Identity, uri: &str) -> bool {
+        who.is_root() || uri == ROOT && self.shared.is_known(who) || matches!(self.stored(who, uri), Ok(Some(_)))
+    }
+
+    /// Whether `who` may read the log of what is stored under `uri`.
+    pub fn may_read_log_of(&self, who: &Identity, uri: &str) -> bool {
+        let row = || catalogue::channel(self.shared.store.as_ref(), uri).ok().flatten();
+        who.is_root() || self.may_read_log(who, row().as_ref()).unwrap_or(false)
+    }
+
+    /// Whether `who` may read a chat that refers to a stored attachment. Reads the store.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn may_read_attachment(&self, who: &Identity, file: FileRef) -> Result<bool, FoldFault> {
+        if who.is_root() {
+            return Ok(true);
+        }
+        let store = self.shared.store.as_ref();
+        for chat in references::chats_of(store, file)? {
+            if catalogue::uri(store, chat)?.is_some_and(|uri| self.may_read_stored(who, uri.as_str())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether `who` may read the log of the channel with this row, or all of it.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn may_read_log(&self, who: &Identity, row: Option<&ChannelRow>) -> Result<bool, FoldFault> {
+        if self.shared.may(who, Operation::LogRead, None) {
+            return Ok(true);
+        }
+        let Some(row) = row.filter(|row| row.session != 0) else { return Ok(false) };
+        let session = catalogue::uri(self.shared.store.as_ref(), ChannelId(row.session))?;
+        Ok(session.is_some_and(|session| self.shared.may(who, Operation::LogRead, Some(session.as_str()))))
     }
 }
 
@@ -105,6 +163,9 @@ pub fn state_of(
         ChannelKind::Canvas => replay::fold::<CanvasFold>(store, id, upto, false)
             .map_err(damaged)?
             .map(|at| (at.seq, serde_json::to_string(&at.fold.state).unwrap_or_default())),
+        ChannelKind::People => replay::fold::<People>(store, id, upto, true)
+            .map_err(damaged)?
+            .map(|at| (at.seq, serde_json::to_string(&at.fold).unwrap_or_default())),
         ChannelKind::Chat => match replay::fold::<ChatFold>(store, id, upto, true).map_err(damaged)? {
             None => None,
             Some(at) => {

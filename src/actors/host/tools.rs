@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Host, not_found};
+use crate::actors::chat::message::SENDER;
 use crate::actors::command::{Refusal, RefusalKind};
+use crate::actors::identity::Identity;
 use crate::actors::transcript::{Cursor, Filling, turn_text};
 use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId, ServerSeq};
 use crate::projections::chat::ChatFold;
+use crate::projections::people::Operation;
 use crate::projections::transcript::Spoken;
 use crate::projections::turns::{self, StoredTurn};
 use crate::projections::{FoldFault, catalogue, replay};
@@ -51,13 +56,13 @@ impl Host {
     /// A [`Refusal`] for a chat, a turn or a cursor that is not there.
     pub fn transcript(
         &self,
+        user: &ToolUser,
         uri: &str,
-        may_read: impl FnOnce(ChannelId) -> bool,
         up_to: Option<&str>,
         before: Option<&str>,
     ) -> Result<TranscriptPage, Refusal> {
         let (id, session) = self.chat_of_link(uri)?;
-        if !may_read(session) {
+        if session != user.session && !self.asker_may_read(user, session) {
             return Err(not_found(uri));
         }
         let store = self.shared.store.as_ref();
@@ -78,6 +83,17 @@ impl Host {
             }
             Unfilled::NoCursor(turn_id) => no_cursor(&turn_id),
         })
+    }
+
+    /// Whether the person whose turn the agent works on may read the chats of another session. Where nobody asked, nobody may.
+    fn asker_may_read(&self, user: &ToolUser, session: ChannelId) -> bool {
+        let store = self.shared.store.as_ref();
+        let Ok(Some(found)) = self.shared.registry.resolve(user.chat.as_str()) else { return false };
+        let Ok(Some(at)) = replay::fold::<ChatFold>(store, found.id, ServerSeq::MAX, true) else { return false };
+        let meta = at.fold.state.active_turn.and_then(|turn| turn.message.meta);
+        let Some(asker) = meta.as_ref().and_then(|meta| meta.get(SENDER)).and_then(Value::as_str) else { return false };
+        let uri = self.shared.registry.session_uri(session).ok().flatten();
+        uri.is_some_and(|uri| self.shared.may(&Identity::bare(asker), Operation::ChatTurns, Some(uri.as_str())))
     }
 
     /// The chat that a link stands for, and its session.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ahp_types::state::CanvasState;
 
-use super::{Host, SnapshotJson};
+use super::{Host, SnapshotJson, ToolUser};
 use crate::actors::command::{Refusal, Reply};
+use crate::actors::identity::Identity;
+use crate::actors::registry::Resolved;
 use crate::actors::session::SessionMessage;
 use crate::actors::visuals::VisualCommand;
 use crate::events::rows::ChannelKind;
@@ -14,9 +16,27 @@ use crate::projections::visual::{canvas_of, of_canvas};
 use crate::projections::{FoldFault, canvas};
 
 impl Host {
-    /// `x-scrollback/publishVisual`, `listVisuals` and `removeVisual`, for a client or for an agent of the host.
-    pub fn visual(&self, principal: &Arc<str>, chat: &str, command: VisualCommand, reply: Reply) {
-        self.to_chat(chat, reply, |found, reply| SessionMessage::Visual {
+    /// `x-scrollback/publishVisual`, `listVisuals` and `removeVisual`.
+    pub fn visual(&self, who: &Identity, chat: &str, command: VisualCommand, reply: Reply) {
+        let found = self.shared.find(who, chat);
+        self.visual_in(found, &who.principal, chat, command, reply);
+    }
+
+    /// The same for an agent of the host, in its own chat.
+    pub fn visual_of_agent(&self, user: &ToolUser, command: VisualCommand, reply: Reply) {
+        let found = self.shared.registry.resolve(user.chat.as_str());
+        self.visual_in(found, &user.principal, user.chat.as_str(), command, reply);
+    }
+
+    fn visual_in(
+        &self,
+        found: Result<Option<Resolved>, FoldFault>,
+        principal: &Arc<str>,
+        chat: &str,
+        command: VisualCommand,
+        reply: Reply,
+    ) {
+        self.to_chat(found, chat, reply, |found, reply| SessionMessage::Visual {
             principal: Arc::clone(principal),
             chat: found.channel.clone(),
             command,

@@ -21,6 +21,11 @@ use crate::resources::{Change, ChangeKind, ResourceFault, Watch, WatchId, Watchi
 /// How the names of watches begin.
 const NAME: &str = "ahp-resource-watch:/";
 
+/// Whether `uri` names a watch.
+pub fn is_watch(uri: &str) -> bool {
+    uri.starts_with(NAME)
+}
+
 /// The watches of a host.
 #[derive(Default)]
 pub struct Watches {

@@ -32,7 +32,7 @@ impl SessionActor {
         let verdict = {
             let core = core.borrow();
             match core.lane.is_full() {
-                true => Err(Rejection::new(Code::Busy, "the session is waiting for the disk: try again")),
+                true => Err(Rejection::too_much("the session is waiting for the disk: try again")),
                 false => decide(&core, &client, &action),
             }
         };
@@ -179,6 +179,7 @@ pub fn title(title: &str) -> Result<(), Rejection> {
         return Err(Rejection::new(Code::Malformed, "a title cannot be blank"));
     }
     if title.len() > 4_096 {
+        metrics::counter!("scrollback_limit_met_total", "limit" => "title").increment(1);
         return Err(Rejection::new(Code::LimitExceeded, "a title has at most 4096 bytes"));
     }
     Ok(())

@@ -123,7 +123,7 @@ impl SessionActor {
         if source.is_some_and(|source| self.beginning(core, &command.chat, source).is_err()) {
             return false;
         }
-        let parsed = chat::parse_message(message.get(), self.shared.settings.max_message_text);
+        let parsed = chat::parse_message(message.get(), &self.shared.settings);
         let message = parsed.ok().and_then(|value| serde_json::from_value(value).ok());
         message.is_some_and(|message| sent::needs_work(&message))
     }

@@ -58,8 +58,8 @@ impl SessionActor {
         if let Err(refusal) = self.check_new_chat(&core.borrow(), &command) {
             return refuse(&core.borrow(), refusal, reply);
         }
-        let max_text = self.shared.settings.max_message_text;
-        let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), max_text);
+        let shared = Arc::clone(&self.shared);
+        let parse = |raw: &serde_json::value::RawValue| chat::parse_message(raw.get(), &shared.settings);
         let beginning = match &command.source {
             None => None,
             Some(source) => match self.beginning(core, uri.as_str(), source) {
@@ -309,7 +309,7 @@ impl SessionActor {
                 if let Some(session) = session {
                     let root = Channel::root();
                     let params = json!({ "channel": root.as_str(), "session": session.as_str() });
-                    shared.hub.notify(&root, &envelope::notification("root/sessionRemoved", &params));
+                    shared.hub.notify(&session, &envelope::notification("root/sessionRemoved", &params));
                     if let Some(root) = shared.root.get() {
                         root.do_send(RootMessage::SessionsChanged { by: -1 });
                     }
@@ -362,6 +362,22 @@ impl SessionActor {
             let removed = SessionActiveClientRemovedAction { client_id: client_id.to_string() };
             let removed = Action::host(StateAction::SessionActiveClientRemoved(removed));
             self.record(&core, self.by_host(), removed, false);
+        }
+    }
+
+    /// A client uses the session: it has not left, unless its connection was gone before this came.
+    pub(super) fn is_used_by(&mut self, caller: &Caller, session: &Channel) {
+        self.shared.clients.sees(&caller.client_id, caller.connection.id, session);
+        if self.shared.clients.is_elsewhere(&caller.client_id, session, NO_CONNECTION) {
+            self.leaving.remove(&caller.client_id);
+        }
+    }
+
+    /// A client whose connection was gone before it was listed has the grace time to be here: nobody says again that it left.
+    pub(super) fn expect_entered(&mut self, core: &Core, client_id: &Arc<str>, ctx: &mut Context<Self>) {
+        let session = core.borrow().channel.clone();
+        if !self.shared.clients.is_elsewhere(client_id, &session, NO_CONNECTION) {
+            self.client_left(core, client_id, NO_CONNECTION, false, ctx);
         }
     }
 

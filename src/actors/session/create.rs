@@ -101,11 +101,15 @@ impl SessionActor {
         }
         recording.finish(None);
         core.chats.insert(first.to_string(), cell);
-        for client in &core.fold.state.active_clients {
-            self.shared.clients.lists(&client.client_id, self.id, true);
-        }
+        let enters = !core.fold.state.active_clients.is_empty();
         self.announce(&core, first, command.progress_token, reply);
-        self.core = Some(Rc::new(RefCell::new(core)));
+        let core = Rc::new(RefCell::new(core));
+        if enters {
+            self.shared.clients.lists(&caller.client_id, self.id, true);
+            self.is_used_by(caller, &uri);
+            self.expect_entered(&core, &caller.client_id, ctx);
+        }
+        self.core = Some(core);
     }
 
     fn new_state(&self, command: &CreateSession) -> SessionState {
@@ -143,7 +147,7 @@ impl SessionActor {
         let shared = Arc::clone(&self.shared);
         let summary: Option<SessionSummary> = core.summary().cloned();
         let uri = core.channel.clone();
-        let registry = Arc::clone(&self.shared);
+        let (session, registry) = (uri.clone(), Arc::clone(&self.shared));
         core.lane.release_on_disk(Box::new(move |_| {
             registry.registry.settle(uri.as_str());
             registry.registry.settle(first.as_str());
@@ -156,10 +160,10 @@ impl SessionActor {
                 }
                 let root = Channel::root();
                 let params = json!({ "channel": root.as_str(), "summary": summary });
-                shared.hub.notify(&root, &crate::actors::envelope::notification("root/sessionAdded", &params));
+                shared.hub.notify(&session, &crate::actors::envelope::notification("root/sessionAdded", &params));
                 if let Some(token) = progress {
                     let params = json!({ "channel": root.as_str(), "progressToken": token, "progress": 1, "total": 1 });
-                    shared.hub.notify(&root, &crate::actors::envelope::notification("root/progress", &params));
+                    shared.hub.notify(&session, &crate::actors::envelope::notification("root/progress", &params));
                 }
                 if let Some(root) = shared.root.get() {
                     root.do_send(RootMessage::SessionsChanged { by: 1 });

@@ -222,7 +222,8 @@ impl SessionMessage {
 
     /// Tells the sender of a message that could not be delivered.
     pub fn refuse_busy(self, shared: &Shared) {
-        self.refuse_as(Code::Busy, "the session has too much to do: try again", shared);
+        let busy = Rejection::too_much("the session has too much to do: try again");
+        self.refuse_as(busy.code, "the session has too much to do: try again", shared);
     }
 
     /// Tells the sender of a message that the session cannot be read.

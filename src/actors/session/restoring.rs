@@ -70,6 +70,7 @@ impl SessionActor {
         }
         let core = core.borrow();
         let (shared, summary) = (Arc::clone(&self.shared), core.summary().cloned());
+        let session = core.channel.clone();
         core.lane.release(
             None,
             Box::new(move |place| {
@@ -78,7 +79,7 @@ impl SessionActor {
                 }
                 let root = Channel::root();
                 let params = json!({ "channel": root.as_str(), "summary": summary });
-                shared.hub.notify(&root, &envelope::notification("root/sessionAdded", &params));
+                shared.hub.notify(&session, &envelope::notification("root/sessionAdded", &params));
                 if let Some(root) = shared.root.get() {
                     root.do_send(RootMessage::SessionsChanged { by: 1 });
                 }

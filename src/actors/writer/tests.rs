@@ -7,6 +7,7 @@ use bytestring::ByteString;
 
 use super::*;
 use crate::actors::connection::{Connection, Subscription};
+use crate::actors::identity::Identity;
 use crate::actors::router::Router;
 use crate::events::gated::{Gate, GatedStore};
 use crate::events::memory::MemoryStore;
@@ -194,7 +195,7 @@ fn a_release_between_two_batches_of_one_commit_runs_between_their_envelopes() {
         let hub = Hub::new(1, Arc::new(|_, _| None));
         let router = Router::start(&hub);
         let rig = Rig::over(Arc::clone(&hub), Durability::Commit);
-        let (connection, to) = router.connect(1 << 20);
+        let (connection, to) = router.connect(Arc::new(Identity::root("test")), 1 << 20);
         let channel = Channel::from(format!("ahp-session:/{}", ONE.0));
         router.subscribe(
             &connection,

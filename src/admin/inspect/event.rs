@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::privileged::is_privileged;
 use crate::clock;
-use crate::events::{Origin, Record};
+use crate::events::{Kind, Origin, Record};
 use crate::projections::action::type_of;
+use crate::projections::fact::Fact;
 
 /// One line of `log list --json` and of `/api/log`, and the whole of `log show --json`.
 ///
@@ -23,6 +25,9 @@ pub struct EventLine {
     pub principal: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginLine>,
+    /// Whether it is one of those that an audit looks for; left out where it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
     /// Bytes of the action as it is stored.
     pub bytes: usize,
     /// The action as it is stored; `null` where that is no JSON.
@@ -46,8 +51,9 @@ impl From<&Record> for EventLine {
             at: clock::rfc3339(record.at),
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
+            privileged: is_privileged(record),
             bytes: record.action.len(),
-            action: action_of(&record.action),
+            action: action_of(record),
         }
     }
 }
@@ -65,8 +71,14 @@ impl EventLine {
     }
 }
 
-fn action_of(action: &[u8]) -> Box<RawValue> {
-    let text = on_one_line(String::from_utf8_lossy(action).into_owned());
+/// The action as it is stored, but for the hash of a token, which is shown to nobody.
+fn action_of(record: &Record) -> Box<RawValue> {
+    let mut text = on_one_line(String::from_utf8_lossy(&record.action).into_owned());
+    if record.kind == Kind::Host
+        && let Ok(Fact::UserTokenMade { hash, .. }) = Fact::from_stored(&record.action)
+    {
+        text = text.replace(&hash, "");
+    }
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 

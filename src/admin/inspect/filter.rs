@@ -2,6 +2,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
+use super::privileged::is_privileged;
 use crate::clock::{self, Millis};
 use crate::events::{Kind, Record, ServerSeq};
 use crate::projections::action::type_of;
@@ -16,6 +17,8 @@ pub struct RawFilter {
     /// RFC 3339, or a duration back from now.
     pub since: Option<String>,
     pub by: Option<String>,
+    /// Only what an audit looks for.
+    pub privileged: bool,
     pub limit: Option<u64>,
 }
 
@@ -36,6 +39,7 @@ pub struct EventFilter {
     kind: Option<GlobMatcher>,
     since: Option<Millis>,
     by: Option<String>,
+    privileged: bool,
     /// Later ones only.
     pub after: ServerSeq,
     /// Earlier ones only; `None`: up to the newest.
@@ -60,6 +64,7 @@ impl EventFilter {
             kind: raw.kind.as_deref().map(glob).transpose()?,
             since: raw.since.as_deref().map(|text| since(text, now)).transpose()?,
             by: raw.by,
+            privileged: raw.privileged,
             after: raw.after.unwrap_or(0),
             before: raw.before,
             limit: raw.limit,
@@ -71,6 +76,7 @@ impl EventFilter {
         (!self.actions_only || record.kind == Kind::Action)
             && self.since.is_none_or(|since| record.at >= since)
             && self.by.as_deref().is_none_or(|by| record.principal == by)
+            && (!self.privileged || is_privileged(record))
             && self.kind.as_ref().is_none_or(|glob| glob.is_match(&*type_of(&record.action)))
     }
 }

@@ -7,6 +7,7 @@
 mod event;
 mod filter;
 mod fold;
+mod privileged;
 mod reading;
 mod stats;
 mod verify;
@@ -14,7 +15,7 @@ mod verify;
 pub use event::{EventLine, OriginLine, has_line_end, on_one_line};
 pub use filter::{BadFilter, EventFilter, RawFilter};
 pub use fold::state_at;
-pub use reading::{Reading, Scope, find_channel};
+pub use reading::{Reader, Reading, Scope, find_channel};
 pub use stats::{ChannelStats, LogStats, TypeStats};
 pub use verify::{Verdict, verify};
 

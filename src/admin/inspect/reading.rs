@@ -3,7 +3,9 @@
 //! A page ends at a number of events or bytes, so a reader holds no more than that, and no lock or iterator of the store
 //! between two pages.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::EventFilter;
 use crate::events::channel::ROOT;
@@ -41,19 +43,24 @@ pub(super) fn channel_row(store: &dyn Store, uri: &str) -> Result<Option<Channel
     catalogue::channel(store, uri)
 }
 
+/// Whether a channel may be shown to who reads. Asked once a page and channel, so that what is taken away stops.
+pub type Reader = Arc<dyn Fn(&Channel) -> bool + Send + Sync>;
+
 /// Where a reading stands.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Reading {
     scope: Scope,
     filter: EventFilter,
+    /// `None`: who reads may read everything.
+    reader: Option<Reader>,
     after: ServerSeq,
     left: u64,
 }
 
 impl Reading {
-    /// A reading of what `filter` wants of `scope`, from its first event on.
-    pub fn new(scope: Scope, filter: EventFilter) -> Self {
-        Self { scope, after: filter.after, left: filter.limit.unwrap_or(u64::MAX), filter }
+    /// A reading of what `filter` wants of `scope` and `reader` may read, from its first event on.
+    pub fn new(scope: Scope, filter: EventFilter, reader: Option<Reader>) -> Self {
+        Self { scope, after: filter.after, left: filter.limit.unwrap_or(u64::MAX), filter, reader }
     }
 
     /// Everything at or before this number was read.
@@ -90,7 +97,12 @@ impl Reading {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let mut wanted = records;
         // In place: a page of records is moved no more than it must be.
-        wanted.retain(|record| self.filter.wants(record));
+        let mut known: HashMap<ChannelId, bool> = HashMap::new();
+        let mut may_read = |record: &Record| match &self.reader {
+            None => true,
+            Some(reader) => *known.entry(record.channel_id).or_insert_with(|| reader(&record.channel)),
+        };
+        wanted.retain(|record| self.filter.wants(record) && may_read(record));
         wanted.truncate(left);
         self.left = self.left.saturating_sub(wanted.len() as u64);
         Ok(Some(wanted))

@@ -60,6 +60,7 @@ impl Reader {
             None => Said::End,
             Some(Ok(line)) => self.understand(&line),
             Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
+                crate::agents::count_too_long();
                 Said::Fault("it sent a message that is longer than `max_agent_message`".to_owned())
             }
             Some(Err(AnyDelimiterCodecError::Io(error))) => Said::Fault(format!("its output cannot be read: {error}")),

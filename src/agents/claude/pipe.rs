@@ -68,6 +68,7 @@ impl Pipe {
                     }
                 }
                 Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
+                    crate::agents::count_too_long();
                     return Err("said more in one line than the host reads".to_owned());
                 }
                 Some(Err(AnyDelimiterCodecError::Io(error))) => return Err(format!("cannot be read: {error}")),

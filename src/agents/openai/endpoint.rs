@@ -158,10 +158,11 @@ impl Endpoint {
         let base_url = &self.base_url;
         match broken {
             Broken::Idle => self.timed_out("said nothing more", self.limits.endpoint.idle_timeout),
-            Broken::TooLong => Fault::garbage(format!(
-                "the endpoint {base_url} sent more than {} bytes at once",
-                self.limits.max_message
-            )),
+            Broken::TooLong => {
+                crate::agents::count_too_long();
+                let max = self.limits.max_message;
+                Fault::garbage(format!("the endpoint {base_url} sent more than {max} bytes at once"))
+            }
             Broken::Cut(error) => Fault::failed(
                 "endpoint-cut",
                 format!("the endpoint {base_url} broke off in the middle ({})", in_words(error)),

@@ -208,6 +208,7 @@ impl<'a> Turn<'a> {
         while let Some(chunk) = self.unless_slow(answer.next()).await?? {
             self.hear(chunk, &mut heard).await?;
             if heard.bytes > desk.endpoint.limits.max_message {
+                crate::agents::count_too_long();
                 let words = format!("the model said more than {} bytes at once", desk.endpoint.limits.max_message);
                 return Err(Fault::garbage(words).into());
             }

@@ -110,6 +110,7 @@ async fn a_message_that_is_too_long_is_a_fault_and_a_hundred_megabytes_of_stderr
     let long = format!("/say {}", "x".repeat(70 << 10));
     let (_, told) = error(&turn(&mut client, &chat, "u", &long).await);
     assert!(told.contains("longer than `max_agent_message`"), "{told}");
+    assert!(crate::harness::met("agent_message") > 0);
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
             "source": if of.is_multiple_of(2) { Value::Null } else { json!({ "kind": "fork", "chat": chat, "turnId": format!("t{}", of % 4) }) } })
         }
         "moveChat" => {
-            json!({ "channel": chat, "destination": { "kind": "session", "session": session, "after": chat } })
+            json!({ "channel": chat, "destination": { "kind": "session", "session": session, "after": chat_of(session) } })
         }
         "fetchTurns" => {
             json!({ "channel": chat, "cursor": if of.is_multiple_of(2) { Value::Null } else { json!("MQ") } })

@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async};
 
 use super::PATIENCE;
@@ -46,6 +46,15 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         let (socket, _) = connect_async(format!("ws://{address}/")).await.unwrap();
         Self { socket, waiting: VecDeque::new(), next_id: 0, next_seq: 0, patience: PATIENCE }
+    }
+
+    /// A socket of somebody with this token, or the status that refused it.
+    pub async fn connect_with(address: SocketAddr, token: &str) -> Result<Self, u16> {
+        match connect_async(format!("ws://{address}/?tkn={token}")).await {
+            Ok((socket, _)) => Ok(Self::over(socket)),
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// The same over a connection that stands.
@@ -98,6 +107,11 @@ impl Client {
     /// Sends a message as it is.
     pub async fn send(&mut self, message: Value) {
         self.socket.send(Message::text(message.to_string())).await.unwrap();
+    }
+
+    /// Sends a text message as it is, whatever it says.
+    pub async fn send_text(&mut self, text: &str) {
+        self.socket.send(Message::text(text.to_owned())).await.unwrap();
     }
 
     /// `createSession` with the demo agent; returns the URI of its first chat.

@@ -8,14 +8,20 @@ use std::time::Instant;
 
 use actix_web::web::Data;
 use actix_web::{App as WebApp, HttpServer};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use scrollback::access::Gate;
+use scrollback::access::Identity;
+use scrollback::access::oidc::Issuer;
 use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
+use scrollback::actors::people::{PeopleChange, Told};
+use scrollback::admin::{self, Admin};
 use scrollback::agents;
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
 use scrollback::events::{ChannelId, Kind, Record, ServerSeq, Store};
+use scrollback::projections::people::Role;
 use scrollback::projections::root::RootFold;
 use scrollback::projections::{catalogue, replay};
 use scrollback::protocol::{App, ProtocolSettings, on_connect, routes};
@@ -33,6 +39,8 @@ pub struct Options {
     pub agents: Vec<Arc<dyn Agent>>,
     pub clock: Clock,
     pub token: Option<String>,
+    /// Whose tokens are taken beside the host's own.
+    pub issuer: Option<Issuer>,
 }
 
 impl Default for Options {
@@ -43,6 +51,7 @@ impl Default for Options {
             agents: vec![agents::built_in()],
             clock: Clock::system(),
             token: None,
+            issuer: None,
         }
     }
 }
@@ -73,6 +82,7 @@ impl TestHost {
 
     /// A host over `store`. Interrupted turns have their endings when this returns.
     pub fn start(store: Arc<dyn Store>, mut options: Options) -> Self {
+        super::metrics::count();
         let data = options.settings.data_directory.is_none().then(|| tempfile::tempdir().unwrap());
         if let Some(directory) = &data {
             options.settings.data_directory = Some(directory.path().canonicalize().unwrap());
@@ -90,19 +100,30 @@ impl TestHost {
                 host.recover().await.unwrap();
                 let gate = Gate {
                     token: options.token,
-                    host_secret: None,
                     host_name: "test".into(),
-                    allowed_origins: Vec::new(),
-                    bind: address,
-                    inner: None,
-                    public_origin: None,
+                    people: Arc::clone(host.people_in_force()),
+                    issuer: options.issuer,
+                    clock: host.clock().clone(),
+                    ..Gate::at(address)
                 };
+                let unsent_limit = options.protocol.max_unsent;
+                let app = Arc::new(App::new(Arc::clone(&host), gate.clone(), options.protocol));
+                let admin = Data::new(Admin {
+                    host: Arc::clone(&host),
+                    gate: gate.clone(),
+                    metrics: PrometheusBuilder::new().build_recorder().handle(),
+                    metrics_public: false,
+                    unsent_limit,
+                    max_body: 1 << 20,
+                    seats: Arc::clone(&app.seats),
+                });
                 let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
-                let tools = Data::new(Tools { host: Arc::clone(&host), gate: gate.clone() });
-                let app = Arc::new(App::new(Arc::clone(&host), gate, options.protocol));
+                let tools = Data::new(Tools { host: Arc::clone(&host), gate });
                 let factory = move || {
                     let (app, visuals, tools) = (Arc::clone(&app), visuals.clone(), tools.clone());
+                    let admin = admin.clone();
                     let app_of_tools = WebApp::new().configure(|cfg| tools::routes(cfg, tools));
+                    let app_of_tools = app_of_tools.configure(|cfg| admin::routes(cfg, admin));
                     app_of_tools.configure(|cfg| visuals::routes(cfg, visuals)).configure(|cfg| routes(cfg, app))
                 };
                 let server = HttpServer::new(factory).workers(2).disable_signals().on_connect(on_connect);
@@ -117,6 +138,30 @@ impl TestHost {
         });
         let host = wait.recv_timeout(super::PATIENCE).unwrap();
         Self { address, host, store: kept, others, stop: Some(stop), thread: Some(thread), _data: data }
+    }
+
+    /// Changes the people in the deployment's name.
+    pub async fn change_people(&self, change: PeopleChange) -> Told {
+        let root = Identity::root("test");
+        let changing = self.host.change_people(&root, change);
+        tokio::time::timeout(super::PATIENCE, changing)
+            .await
+            .expect("a change in time")
+            .expect("the change was refused")
+    }
+
+    /// A new person; returns the token.
+    pub async fn add_person(&self, name: &str, roles: &[Role], grants: &[&str]) -> String {
+        let grants = grants.iter().map(|grant| grant.parse().unwrap()).collect();
+        let change = PeopleChange::Add { name: name.into(), roles: roles.to_vec(), grants, expires: None };
+        self.change_people(change).await.token.unwrap()
+    }
+
+    /// A client of somebody with this token, after its handshake.
+    pub async fn client_of(&self, id: &str, token: &str) -> Client {
+        let mut client = Client::connect_with(self.address, token).await.expect("the token was refused");
+        client.initialize(id, &[]).await;
+        client
     }
 
     /// The newest number, once the root has said how many sessions there are: that follows a new session in a batch of its own.
@@ -153,15 +198,20 @@ impl TestHost {
         look(&actions);
     }
 
-    /// The whole log: the number and the bytes of each event.
-    pub fn log(&self) -> Vec<(ServerSeq, Vec<u8>)> {
+    /// The whole log.
+    pub fn records(&self) -> Vec<Record> {
         let mut log = Vec::new();
         let mut visit = |record: Record| {
-            log.push((record.seq, record.action.to_vec()));
+            log.push(record);
             ControlFlow::Continue(())
         };
         self.host.store().scan(0, ServerSeq::MAX, &mut visit).unwrap();
         log
+    }
+
+    /// The whole log: the number and the bytes of each event.
+    pub fn log(&self) -> Vec<(ServerSeq, Vec<u8>)> {
+        self.records().into_iter().map(|record| (record.seq, record.action.to_vec())).collect()
     }
 
     /// The bounds of the batch that the event with this number is in.

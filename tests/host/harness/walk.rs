@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use ahp_types::state::{
     ChatInputQuestion, ChatState, PendingMessage, ResponsePart, SessionInputRequest, ToolCallConfirmationState,
 };
+use scrollback::access::Identity;
 use scrollback::events::rows::{ChannelKind, ChannelRow};
 use scrollback::events::{ServerSeq, Table};
 use scrollback::projections::catalogue;
@@ -641,7 +642,7 @@ impl Walk {
 
     /// The turns of a chat, open or closed.
     fn turns_in_the_log(&self, chat: &str) -> Value {
-        let state = self.host.host.state_at(chat, None).unwrap();
+        let state = self.host.host.state_at(&Identity::root("test"), chat, None).unwrap();
         let state: Value = serde_json::from_slice(&state.state).unwrap();
         state["turns"].clone()
     }
@@ -886,7 +887,7 @@ impl Walk {
             let channels: BTreeSet<String> = self.mirrors[who].channels.clone();
             for channel in channels {
                 let Some(snapshot) = self.mirrors[who].compare(&channel).await else { continue };
-                let state = self.host.host.state_at(&channel, None).unwrap();
+                let state = self.host.host.state_at(&Identity::root("test"), &channel, None).unwrap();
                 let folded: Value = serde_json::from_slice(&state.state).unwrap();
                 assert_eq!(snapshot["state"], folded, "{channel}: the log folds to another state");
                 assert_eq!(snapshot["fromSeq"], json!(state.from_seq), "{channel}");

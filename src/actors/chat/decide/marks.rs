@@ -39,7 +39,7 @@ pub fn title(view: &View<'_>, title: &str, action: Action) -> Result<Verdict, Re
 /// `chat/draftChanged`: refused for its size alone, never for what the session is doing.
 pub fn draft(view: &View<'_>, change: &ChatDraftChangedAction, action: &Action) -> Result<Verdict, Rejection> {
     if let Some(draft) = &change.draft {
-        message::check(draft, view.core.shared.settings.max_message_text)?;
+        message::check(draft, &view.core.shared.settings)?;
     }
     let mut value: Value =
         serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;

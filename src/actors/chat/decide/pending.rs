@@ -17,7 +17,7 @@ use crate::projections::action::Action;
 pub fn set(view: &View<'_>, set: &ChatPendingMessageSetAction, action: &Action) -> Result<Verdict, Rejection> {
     ready(view.core)?;
     id(&set.id)?;
-    message::check(&set.message, view.core.shared.settings.max_message_text)?;
+    message::check(&set.message, &view.core.shared.settings)?;
     let action = signed(action, &view.client.caller.principal)?;
     let StateAction::ChatPendingMessageSet(set) = action.decoded.clone() else {
         return Err(Rejection::new(Code::Malformed, "no message"));

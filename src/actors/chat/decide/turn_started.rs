@@ -26,7 +26,7 @@ const FRACTION: usize = 9;
 pub fn decide(view: &View<'_>, started: &ChatTurnStartedAction, action: &Action) -> Result<Verdict, Rejection> {
     ready(view.core)?;
     id(&started.turn_id)?;
-    message::check(&started.message, view.core.shared.settings.max_message_text)?;
+    message::check(&started.message, &view.core.shared.settings)?;
     let seen = view.cell.has_seen(&view.core.shared, b't', &started.turn_id);
     if seen.map_err(|fault| Rejection::new(Code::LogUnavailable, fault.to_string()))? {
         return Err(Rejection::new(Code::DuplicateTurn, format!("the chat has seen turn {}", started.turn_id)));
@@ -123,7 +123,7 @@ pub fn first_turn(
     let mut message: Message =
         serde_json::from_value(sent).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
     message.origin = MessageOrigin { kind: MessageKind::User };
-    message::check(&message, core.shared.settings.max_message_text)?;
+    message::check(&message, &core.shared.settings)?;
     let turn_id = ulid::Ulid::new().to_string();
     let mut entries = vec![Entry::Host(StateAction::ChatTurnStarted(ChatTurnStartedAction {
         turn_id: turn_id.clone(),

@@ -203,6 +203,8 @@ impl SessionActor {
             // From here on they are looked for there. Before the batch is queued: with it this session lists them no more, and
             // nobody may look for them here then.
             recording.core.shared.registry.moved(moving.chats.iter().map(|chat| chat.uri.as_str()), id);
+            let moved = |chat: &Channel| recording.core.shared.hub.moved(chat);
+            moving.chats.iter().for_each(|chat| moved(&chat.uri));
             recording.finish_with(part, held);
             for chat in &moving.chats {
                 core.chats.remove(chat.uri.as_str());
@@ -231,6 +233,7 @@ impl SessionActor {
         core.lane.release_on_disk(Box::new(move |place| {
             if place.is_err() {
                 shared.registry.moved(uris.iter().map(Channel::as_str), back);
+                uris.iter().for_each(|chat| shared.hub.moved(chat));
             }
             address.do_send(SessionMessage::Left { number, kept: place.is_ok() });
         }));

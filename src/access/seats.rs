@@ -1,11 +1,10 @@
-//! How many connections there are, in all and of one person.
+//! How many connections there are, in all and of one person: sockets, and live streams of events.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use actix_web::HttpResponse;
-
-use super::error::count_limit;
+use actix_web::http::StatusCode;
 
 /// The seats that connections take.
 pub struct Seats {
@@ -27,21 +26,27 @@ pub struct Seat {
 }
 
 /// Why there is no seat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
+    #[error("the host has all the connections that it takes")]
     InAll,
+    #[error("you have all the connections that one may have")]
     OfOne,
 }
 
 impl Full {
-    /// 503 or 429, with what to do.
+    /// 503 or 429.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Full::InAll => StatusCode::SERVICE_UNAVAILABLE,
+            Full::OfOne => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// The same as an answer, with what to do.
     pub fn response(self) -> HttpResponse {
-        let (mut response, message) = match self {
-            Full::InAll => (HttpResponse::ServiceUnavailable(), "the host has all the connections that it takes"),
-            Full::OfOne => (HttpResponse::TooManyRequests(), "you have all the connections that one may have"),
-        };
-        let body = serde_json::json!({ "code": "limit-exceeded", "message": message });
-        response.insert_header(("retry-after", "10")).json(body)
+        let body = serde_json::json!({ "code": "limit-exceeded", "message": self.to_string() });
+        HttpResponse::build(self.status()).insert_header(("retry-after", "10")).json(body)
     }
 }
 
@@ -57,12 +62,12 @@ impl Seats {
     pub fn take(self: &Arc<Self>, principal: &Arc<str>) -> Result<Seat, Full> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.in_all >= self.in_all {
-            count_limit("connections");
+            metrics::counter!("scrollback_limit_met_total", "limit" => "connections").increment(1);
             return Err(Full::InAll);
         }
         let of_one = taken.by_principal.entry(Arc::clone(principal)).or_default();
         if *of_one >= self.of_one {
-            count_limit("connections_of_one");
+            metrics::counter!("scrollback_limit_met_total", "limit" => "connections_of_one").increment(1);
             return Err(Full::OfOne);
         }
         *of_one += 1;

@@ -1,0 +1,129 @@
+//! `scrollback user …`: the people who share the host.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::{Given, Place, UserVerb};
+use super::fault::CliFault;
+use super::keeping::with_host;
+use super::out::Out;
+use super::reach::Reach;
+use crate::actors::identity::Identity;
+use crate::actors::people::{PeopleChange, PeopleInForce, Told};
+use crate::admin::users::{Granted, NewToken, NewUser};
+use crate::config::Environment;
+use crate::events::sled_store::Access;
+
+/// Runs a verb.
+pub fn run(verb: UserVerb, environment: &Environment) -> Result<(), CliFault> {
+    match verb {
+        UserVerb::List { place } => list(&place, environment),
+        UserVerb::Add { name, given: Given { roles, grants }, expires, place } => {
+            let asked = NewUser { name: name.clone(), roles: roles.clone(), grants: grants.clone(), expires };
+            let change = PeopleChange::Add { name, roles, grants, expires };
+            let told = change_with(&place, environment, "/api/users".into(), &asked, change)?;
+            print(&told, &place, environment, "added")
+        }
+        UserVerb::Grant { name, given: Given { roles, grants }, place } => {
+            let asked = Granted { roles: roles.clone(), grants: grants.clone() };
+            let (path, change) = (path(&name, "/grant"), PeopleChange::Grant { name, roles, grants });
+            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "changed")
+        }
+        UserVerb::Revoke { name, given: Given { roles, grants }, place } => {
+            let asked = Granted { roles: roles.clone(), grants: grants.clone() };
+            let (path, change) = (path(&name, "/revoke"), PeopleChange::Revoke { name, roles, grants });
+            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "changed")
+        }
+        UserVerb::Token { name, replace, expires, place } => {
+            let (path, asked) = (path(&name, "/token"), NewToken { replace, expires });
+            let change = PeopleChange::Token { name, replace, expires };
+            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "has a new token")
+        }
+        UserVerb::Rm { name, place } => {
+            let told = match Reach::of(&place, Access::Write, environment)? {
+                Reach::Host(host) => host.delete(&path(&name, ""))?,
+                Reach::Directory(directory) => in_directory(*directory, environment, PeopleChange::Remove { name })?,
+            };
+            print(&told, &place, environment, "removed")
+        }
+    }
+}
+
+fn path(name: &str, what: &str) -> String {
+    format!("/api/users/{}{what}", utf8_percent_encode(name, NON_ALPHANUMERIC))
+}
+
+fn change_with(
+    place: &Place,
+    environment: &Environment,
+    path: String,
+    asked: &impl Serialize,
+    change: PeopleChange,
+) -> Result<Value, CliFault> {
+    match Reach::of(place, Access::Write, environment)? {
+        Reach::Host(host) => host.post(&path, &to_value(asked)?),
+        Reach::Directory(directory) => in_directory(*directory, environment, change),
+    }
+}
+
+fn in_directory(
+    directory: super::reach::OpenDirectory,
+    environment: &Environment,
+    change: PeopleChange,
+) -> Result<Value, CliFault> {
+    let who = Identity::root(&environment.host_name());
+    let told = with_host(directory, environment, async move |host| host.change_people(&who, change).await)?;
+    to_value(&told)
+}
+
+fn list(place: &Place, environment: &Environment) -> Result<(), CliFault> {
+    let people: Vec<Value> = match Reach::of(place, Access::Read, environment)? {
+        Reach::Host(host) => host.object("/api/users", &[])?,
+        Reach::Directory(directory) => {
+            let people = PeopleInForce::read(&directory.store).map_err(|fault| CliFault::Failed(fault.to_string()))?;
+            people
+                .now()
+                .iter()
+                .map(|(name, person)| to_value(&Told::of(name, person, None)))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    let mut out = Out::new(place.json, environment);
+    for person in &people {
+        if out.json {
+            out.object(person)?;
+        } else {
+            out.person(person)?;
+        }
+    }
+    if people.is_empty() && !out.json {
+        out.line("nobody yet: scrollback user add NAME --role member")?;
+    }
+    out.flush()
+}
+
+/// Who it is now. A token goes to stdout alone, so that it can be kept; the rest is said on stderr.
+fn print(told: &Value, place: &Place, environment: &Environment, done: &str) -> Result<(), CliFault> {
+    let mut out = Out::new(place.json, environment);
+    if out.json {
+        out.object(told)?;
+        return out.flush();
+    }
+    let name = told.get("name").and_then(Value::as_str).unwrap_or_default();
+    eprintln!("{name}: {done}");
+    let may_nothing =
+        ["roles", "grants"].iter().all(|key| told.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty));
+    if may_nothing && done != "removed" {
+        eprintln!("{name} may do nothing: scrollback user grant {name} --role member");
+    }
+    match told.get("token").and_then(Value::as_str) {
+        Some(token) => out.line(token)?,
+        None => out.person(told)?,
+    }
+    out.flush()
+}
+
+fn to_value(value: &impl Serialize) -> Result<Value, CliFault> {
+    serde_json::to_value(value).map_err(|error| CliFault::Failed(error.to_string()))
+}
