@@ -12,6 +12,7 @@ mod environment;
 mod kinds;
 mod layers;
 pub mod oidc;
+pub mod resource;
 mod token;
 
 use std::net::SocketAddr;

@@ -41,6 +41,7 @@ pub const COMMANDS: &[(&str, Needs)] = &[
     ("ping", Nothing),
     ("initialize", Nothing),
     ("reconnect", Nothing),
+    ("authenticate", Nothing),
     ("subscribe", Reading),
     ("unsubscribe", Nothing),
     ("dispatchAction", Action),

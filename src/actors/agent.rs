@@ -19,15 +19,17 @@ use std::time::Duration;
 
 use ahp_types::commands::SessionConfigValueItem;
 use ahp_types::common::{JsonObject, StringOrMarkdown};
+use ahp_types::notifications::AuthRequiredReason;
 use ahp_types::state::{
     AgentInfo, BackgroundWork, ChatInputAnswer, ChatInputRequest, ChatInputResponseKind, ConfirmationOption, Message,
-    SessionConfigSchema, ToolCallContributor, ToolCallResult, ToolResultContent, UsageInfo,
+    ProtectedResourceMetadata, SessionConfigSchema, ToolCallContributor, ToolCallResult, ToolResultContent, UsageInfo,
 };
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::resource_tokens::ResourceTokens;
 use super::tools::HostTools;
 use super::visuals::NewVisual;
 use crate::clock::{Clock, Millis};
@@ -141,6 +143,8 @@ pub struct ProcessStart {
     pub mcp: Option<HostTools>,
     /// Where the time comes from, for who says when a limit lifts.
     pub clock: Clock,
+    /// What people gave for the resources that the agent advertises: it asks with that of who sent the message.
+    pub resource_tokens: Arc<ResourceTokens>,
 }
 
 /// An earlier point of a conversation.
@@ -500,6 +504,22 @@ pub enum Ending {
         message: String,
         resets_at: Option<Millis>,
     },
+    /// It needs a token of who sent its message, and goes on when it is taken up again.
+    NeedsToken(Box<NeedsToken>),
+}
+
+/// What a turn needs a token for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NeedsToken {
+    /// One that the agent advertises.
+    pub resource: ProtectedResourceMetadata,
+    pub reason: AuthRequiredReason,
+    pub message: String,
+}
+
+impl NeedsToken {
+    /// The `errorType` of the ending.
+    pub const ERROR_TYPE: &str = "auth-required";
 }
 
 /// What a turn was limited by.

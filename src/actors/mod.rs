@@ -25,6 +25,7 @@ pub mod received;
 pub mod registry;
 pub mod rejection;
 pub mod resent;
+pub mod resource_tokens;
 pub mod root;
 pub mod router;
 pub mod session;

@@ -27,6 +27,8 @@ pub enum RouterMessage {
     /// A notification about a session, for those of the root's subscribers who may see it in the list: not state, never
     /// replayed.
     Notify { session: Channel, frame: ByteString },
+    /// The same for one person alone.
+    NotifyOne { principal: Arc<str>, frame: ByteString },
     /// An action that is in no log, for the subscribers of its channel, at this place among the events.
     Pass(Arc<Envelope>),
     /// A frame for one connection.
@@ -105,6 +107,11 @@ impl Hub {
     /// Sends a notification about `session` to those of the root's subscribers who may see it in the list.
     pub fn notify(&self, session: &Channel, frame: &ByteString) {
         self.tell_all(|| RouterMessage::Notify { session: session.clone(), frame: frame.clone() });
+    }
+
+    /// Sends a notification to the connections of this principal among the root's subscribers.
+    pub fn notify_one(&self, principal: &Arc<str>, frame: &ByteString) {
+        self.tell_all(|| RouterMessage::NotifyOne { principal: Arc::clone(principal), frame: frame.clone() });
     }
 
     /// What this principal may do has changed; `None` for what anybody may do.
@@ -284,6 +291,13 @@ impl Router {
             RouterMessage::Notify { session, frame } => {
                 self.each_subscriber(&Channel::root(), dirty, |connection| {
                     if self.hub.may_list(&connection.who, &session) {
+                        connection.push_notification(frame.clone());
+                    }
+                });
+            }
+            RouterMessage::NotifyOne { principal, frame } => {
+                self.each_subscriber(&Channel::root(), dirty, |connection| {
+                    if connection.who.principal == principal {
                         connection.push_notification(frame.clone());
                     }
                 });

@@ -13,6 +13,7 @@ use super::owed::OwedResumes;
 use super::people::PeopleInForce;
 use super::probing::Probes;
 use super::registry::Registry;
+use super::resource_tokens::ResourceTokens;
 use super::root::RootActor;
 use super::router::Hub;
 use super::tools::ToolTokens;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub people: Arc<PeopleInForce>,
     /// What the host's tools are opened with.
     pub tokens: ToolTokens,
+    /// What clients gave for the resources of agents.
+    pub resource_tokens: Arc<ResourceTokens>,
     /// Watches of files.
     pub watches: Watches,
     pub owed: OwedResumes,

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::resource::ResourceConfig;
+
 /// An agent as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentConfig {
@@ -70,6 +72,9 @@ pub struct EndpointConfig {
     pub system: Option<String>,
     /// Whether the model takes images.
     pub images: bool,
+    /// What people bring tokens of their own for, in the place of a key.
+    #[serde(flatten)]
+    pub resource: Option<ResourceConfig>,
 }
 
 /// The kinds, as they are written.
@@ -97,6 +102,10 @@ struct Table {
     api_key_env: Option<String>,
     system: Option<String>,
     images: Option<bool>,
+    protected_resource: Option<String>,
+    resource_name: Option<String>,
+    authorization_servers: Option<Vec<String>>,
+    scopes: Option<Vec<String>>,
 }
 
 /// An agent that is known well enough to be named in one word.
@@ -255,12 +264,40 @@ impl Table {
             ("api_key_env", self.api_key_env.is_some()),
             ("system", self.system.is_some()),
             ("images", self.images.is_some()),
+            ("protected_resource", self.protected_resource.is_some()),
+        ];
+        keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key).or(self.belongs_to_a_resource())
+    }
+
+    fn belongs_to_a_resource(&self) -> Option<&'static str> {
+        let keys = [
+            ("resource_name", self.resource_name.is_some()),
+            ("authorization_servers", self.authorization_servers.is_some()),
+            ("scopes", self.scopes.is_some()),
         ];
         keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
+
+    /// The resource that people bring tokens for, taken out of the table.
+    fn resource(&mut self) -> Result<Option<ResourceConfig>, String> {
+        let other = self.belongs_to_a_resource();
+        let Some(protected_resource) = self.protected_resource.take() else {
+            return other.map_or(Ok(None), |key| Err(format!(".{key}: only beside `protected_resource`")));
+        };
+        if self.api_key_env.is_some() {
+            return Err(".api_key_env: not beside `protected_resource`: each person brings a token".to_owned());
+        }
+        let resource = ResourceConfig {
+            protected_resource,
+            resource_name: self.resource_name.take(),
+            authorization_servers: self.authorization_servers.take().unwrap_or_default(),
+            scopes: self.scopes.take().unwrap_or_default(),
+        };
+        resource.check().map(|()| Some(resource))
+    }
 }
 
-fn endpoint(table: Table) -> Result<EndpointConfig, String> {
+fn endpoint(mut table: Table) -> Result<EndpointConfig, String> {
     for (key, given) in
         [("command", table.command.is_some()), ("env", table.env.is_some()), ("pass_env", table.pass_env.is_some())]
     {
@@ -268,6 +305,7 @@ fn endpoint(table: Table) -> Result<EndpointConfig, String> {
             return Err(format!(".{key}: an endpoint is no program"));
         }
     }
+    let resource = table.resource()?;
     let base_url = table.base_url.ok_or(".base_url: is missing")?;
     if !(base_url.starts_with("http://") || base_url.starts_with("https://")) {
         return Err(".base_url: wants a URL such as \"http://127.0.0.1:11434/v1\"".to_owned());
@@ -287,6 +325,7 @@ fn endpoint(table: Table) -> Result<EndpointConfig, String> {
         api_key_env: table.api_key_env,
         system: table.system,
         images: table.images.unwrap_or(false),
+        resource,
     })
 }
 
@@ -308,6 +347,34 @@ mod tests {
         let own = of("[agents.mine]\npreset = \"codex\"\ncommand = [\"/opt/codex\", \"-x\"]\npass_env = []").unwrap();
         let AgentKind::Acp(program) = &own[0].kind else { panic!() };
         assert_eq!((program.command.len(), program.pass_env.len()), (2, 0));
+    }
+
+    #[test]
+    fn an_endpoint_may_want_tokens_of_people_in_the_place_of_a_key() {
+        let with = |lines: &str| {
+            of(&format!("[agents.x]\nkind = \"openai\"\nbase_url = \"https://x/v1\"\nmodel = \"m\"\n{lines}"))
+        };
+        let all = "protected_resource = \"https://api.example.com\"\nresource_name = \"Example\"\n\
+                   authorization_servers = [\"https://login.example.com/a\"]\nscopes = [\"read\", \"chat:write\"]";
+        let [agent] = &with(all).unwrap()[..] else { panic!() };
+        let AgentKind::OpenAi(endpoint) = &agent.kind else { panic!() };
+        assert_eq!(endpoint.resource.as_ref().unwrap().scopes, ["read", "chat:write"]);
+        assert_eq!(agent.shown()["protected_resource"], "https://api.example.com");
+        let resource = "protected_resource = \"https://api.example.com\"\n";
+        for (lines, problem) in [
+            (format!("{resource}api_key_env = \"KEY\""), "agents.x.api_key_env: not beside `protected_resource`"),
+            ("protected_resource = \"\"".to_owned(), "agents.x.protected_resource: wants a URL"),
+            ("protected_resource = \"http://x\"".to_owned(), "agents.x.protected_resource: wants a URL"),
+            ("protected_resource = \"https://\"".to_owned(), "agents.x.protected_resource: wants a URL"),
+            ("protected_resource = \"https://x#y\"".to_owned(), "agents.x.protected_resource: wants a URL"),
+            (format!("{resource}authorization_servers = [\"x\"]"), "agents.x.authorization_servers: wants a URL"),
+            (format!("{resource}scopes = [\"a b\"]"), "agents.x.scopes: wants words"),
+            (format!("{resource}resource_name = \"\""), "agents.x.resource_name: wants text"),
+            ("scopes = [\"a\"]".to_owned(), "agents.x.scopes: only beside `protected_resource`"),
+        ] {
+            let refused = with(&lines).unwrap_err();
+            assert!(refused.starts_with(problem), "{lines}: {refused}");
+        }
     }
 
     #[test]
@@ -338,6 +405,7 @@ mod tests {
                 "[agents.x]\nkind = \"openai\"\nbase_url = \"http://x\"\nmodel = \"m\"\napi_key_env = \"sk-1 2\"",
                 "agents.x.api_key_env: ",
             ),
+            ("[agents.x]\nkind = \"claude\"\nscopes = []", "agents.x.scopes: only for kind = \"openai\""),
             ("[agents.x]\nkind = \"telnet\"", "agents.x: unknown variant `telnet`"),
             ("[agents.x]\nkind = \"claude\"\ncolour = 1", "agents.x: unknown field `colour`"),
             ("[agents.demo]\nkind = \"claude\"", "agents.demo: "),

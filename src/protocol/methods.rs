@@ -12,7 +12,10 @@ use super::error::invalid_request;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
-use super::{chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals, watches};
+use super::{
+    authenticate, chats, completions, extensions, handshake, reconnect, resources, sessions, subscribe, visuals,
+    watches,
+};
 use crate::access::check;
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
@@ -33,6 +36,7 @@ const METHODS: &[(&str, Handler)] = &[
     ("ping", Handler::Always(handshake::ping)),
     ("initialize", Handler::Always(handshake::initialize)),
     ("reconnect", Handler::Always(reconnect::reconnect)),
+    ("authenticate", Handler::Request(authenticate::authenticate)),
     ("subscribe", Handler::Request(subscribe::subscribe)),
     ("unsubscribe", Handler::Notification(subscribe::unsubscribe)),
     ("listSessions", Handler::Request(sessions::list)),

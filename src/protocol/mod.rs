@@ -21,6 +21,7 @@ pub mod names;
 #[doc(hidden)]
 pub mod params;
 
+mod authenticate;
 mod chats;
 mod collect;
 mod completions;

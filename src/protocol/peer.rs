@@ -220,6 +220,7 @@ impl Peer {
         let windows = self.connection.windows();
         self.router.disconnect(self.connection.id);
         self.app.host.left_watches(self.connection.id);
+        self.forget_tokens();
         let Some(caller) = caller else { return };
         let kept = windows.into_iter().filter(|(alias, _)| !is_watch(alias.as_str()));
         let seen = kept.map(|(alias, oldest)| {
@@ -229,6 +230,11 @@ impl Peer {
         });
         self.app.clients.remember_windows(&caller.client_id, seen);
         self.app.host.client_gone(&caller);
+    }
+
+    /// Forgets the tokens that came over this connection.
+    pub fn forget_tokens(&self) {
+        self.app.host.forget_tokens(self.connection.id);
     }
 
     /// Queues a frame from this thread.

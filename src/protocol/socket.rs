@@ -139,7 +139,7 @@ impl Socket {
                 },
                 () = received.less(), if self.held_up => if self.go_on() { break },
                 () = connection.ending.notified() => {
-                    self.closing.get_or_insert_with(Instant::now);
+                    self.begin_closing();
                     if self.held_up && self.go_on() { break }
                 }
                 () = sleep_until(self.deadline()) => if self.tick() { break },
@@ -197,8 +197,14 @@ impl Socket {
         false
     }
 
-    fn close(&mut self, code: u16, reason: &str) {
+    /// From now on nothing is served; nor is anything done any more with what its peer gave.
+    fn begin_closing(&mut self) {
         self.closing.get_or_insert_with(Instant::now);
+        self.peer.forget_tokens();
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        self.begin_closing();
         self.peer.connection.close(code, reason.to_owned());
     }
 

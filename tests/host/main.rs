@@ -9,6 +9,7 @@ mod approvals;
 mod attached_chats;
 mod attachments;
 mod audit;
+mod authenticate;
 mod background;
 mod batches;
 mod bounds;

@@ -601,6 +601,7 @@ async fn a_turn_is_stopped_also_while_nobody_reads_what_it_says() {
         memory: Default::default(),
         mcp: None,
         clock: Clock::system(),
+        resource_tokens: Arc::default(),
     };
     let prompt = |turn: &str| {
         let message = serde_json::from_value(message("go")).unwrap();

@@ -254,8 +254,7 @@ async fn every_command_is_served_or_named_as_one_that_is_not() {
     ] {
         client.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    let later = "authenticate \
-        createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
+    let later = "createTerminal disposeTerminal invokeChangesetOperation listAutomationTriggerDefinitions runAutomation \
         fetchAutomationRuns shutdown levitate";
     for method in later.split_whitespace() {
         let refused = client.refused(method, json!({ "channel": chat })).await;

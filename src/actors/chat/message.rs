@@ -25,6 +25,11 @@ pub fn parse_message(json: &str, settings: &HostSettings) -> Result<Value, Rejec
     Ok(value)
 }
 
+/// Who sent a message, as the host wrote it there; `None` for the host's own.
+pub fn sender(message: &Message) -> Option<&str> {
+    message.meta.as_ref()?.get(SENDER)?.as_str()
+}
+
 /// Writes into `message` who sent it; what a client wrote under our keys is gone.
 pub fn sign(message: &mut Value, principal: &str) {
     clean(message);

@@ -15,6 +15,7 @@ mod ending;
 pub mod limits;
 mod listed_process;
 pub mod message;
+mod needs_token;
 pub mod pages;
 mod process;
 mod prompt;

@@ -146,6 +146,7 @@ impl ChatActor {
                 self.tell(AgentInput::ClientToolDone { tool_call_id, result });
             }
             Effect::Tell(input) => self.tell(*input),
+            Effect::AskForToken { principal, frame } => self.shared.hub.notify_one(&principal, &frame),
         }
     }
 
@@ -247,6 +248,7 @@ impl ChatActor {
                 token: self.shared.tokens.of(core.id),
             }),
             clock: self.shared.clock.clone(),
+            resource_tokens: Arc::clone(&self.shared.resource_tokens),
         };
         let (sink, events) = mpsc::channel(EVENTS_AHEAD);
         self.processes_started += 1;

@@ -159,6 +159,7 @@ impl ChatActor {
             Ending::Limited { kind, message, resets_at } => {
                 self.end_limited(&Limit { kind, message, resets_at }, ctx);
             }
+            Ending::NeedsToken(needed) => self.end_needing_token(*needed, ctx),
             Ending::Failed { error_type, message, resumable } => self.end_turn(
                 |chat, at| ending::failed(chat, at, &error_type, &message, resumable),
                 false,

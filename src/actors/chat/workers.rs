@@ -22,7 +22,7 @@ use ahp_types::state::{
 
 use super::decide::{Effect, Entry};
 use super::{ChatActor, ChatMessage, apply, ending, message};
-use crate::actors::agent::{AgentEvent, AgentInput, Ending, WorkerStart};
+use crate::actors::agent::{AgentEvent, AgentInput, Ending, NeedsToken, WorkerStart};
 use crate::actors::core::{ChatCell, SessionCore, Unsaved};
 use crate::actors::registry::worker_uri;
 use crate::actors::session::new_chat;
@@ -93,6 +93,9 @@ fn for_good(ending: Ending) -> Ending {
         Ending::Failed { error_type, message, .. } => Ending::Failed { error_type, message, resumable: false },
         Ending::Limited { kind, message, .. } => {
             Ending::Failed { error_type: kind.error_type().to_owned(), message, resumable: false }
+        }
+        Ending::NeedsToken(needed) => {
+            Ending::Failed { error_type: NeedsToken::ERROR_TYPE.to_owned(), message: needed.message, resumable: false }
         }
         ending => ending,
     }

@@ -8,6 +8,7 @@ mod erasing;
 mod sessions;
 mod settings;
 mod states;
+mod tokens;
 mod tools;
 mod visuals;
 mod watches;
@@ -215,6 +216,7 @@ impl Host {
             clients: Clients::default(),
             people: Arc::new(people),
             tokens: ToolTokens::default(),
+            resource_tokens: Arc::default(),
             watches: Watches::default(),
             owed: OwedResumes::default(),
             links,

@@ -80,6 +80,7 @@ impl Setup {
             mcp: None,
             memory: self.memory.clone(),
             clock: Clock::fixed(1_000),
+            resource_tokens: Arc::default(),
         };
         Chat { process: agent.start(start, sink), events }
     }

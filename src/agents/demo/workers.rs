@@ -125,6 +125,7 @@ impl Turn<'_> {
             Ending::Complete => done(turn.answer()),
             Ending::Cancelled => failed("the subagent was stopped"),
             Ending::Failed { message, .. } | Ending::Limited { message, .. } => failed(&message),
+            Ending::NeedsToken(needed) => failed(&needed.message),
         })
     }
 

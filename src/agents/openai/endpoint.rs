@@ -6,19 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ahp_types::state::ProtectedResourceMetadata;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, try_unfold};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response};
+use secrecy::{ExposeSecret as _, SecretString};
 use sse_stream::{Error as SseError, Sse, SseStream};
 use tokio::time::timeout;
 
-use super::fault::{About, Fault, beginning, refused, refused_in_stream};
+use super::fault::{About, Fault, UNAUTHORIZED, beginning, refused, refused_in_stream};
+use super::hidden::Hidden;
 use super::wire::{Chunk, Model, Models, Request};
 use crate::agents::AgentLimits;
 use crate::clock::Clock;
 use crate::config::agents::EndpointConfig;
+use crate::config::resource::ResourceConfig;
 
 /// How much of a refusal is read.
 const MAX_REFUSAL: usize = 64 << 10;
@@ -33,8 +37,9 @@ pub(super) struct Endpoint {
     client: Result<Client, String>,
     /// The variable of the key.
     key_variable: Option<String>,
-    /// `Authorization`; `None` where there is no key.
-    authorization: Option<Result<HeaderValue, String>>,
+    key: Option<SecretString>,
+    /// What each request needs a token of a person for, in the place of a key.
+    pub resource: Option<ProtectedResourceMetadata>,
     pub limits: AgentLimits,
 }
 
@@ -53,21 +58,23 @@ impl Endpoint {
             base_url: of.base_url.clone(),
             client: client.map_err(|error| in_words(&error)),
             key_variable: of.api_key_env.clone(),
-            authorization: key.filter(|key| !key.is_empty()).map(authorization),
+            key: key.filter(|key| !key.is_empty()).map(|key| key.to_owned().into()),
+            resource: of.resource.as_ref().map(metadata),
             limits,
         }
     }
 
-    /// The models that it lists.
+    /// The models that it lists. Nobody's token is used for that.
     pub async fn models(&self) -> Result<Vec<Model>, Fault> {
         let within = self.limits.endpoint.probe_timeout;
         let asked = async {
             let request = self.client()?.get(format!("{}/models", self.base_url));
-            let response = self.send(request, "", &Clock::system()).await?;
+            let response = self.send(request, self.key.as_ref(), "", &Clock::system()).await?;
             let body = read(response, self.limits.max_message).await.map_err(|broken| self.broken(&broken))?;
             serde_json::from_slice::<Models>(&body).map_err(|error| {
+                let problem = Hidden::new(self.key.as_ref()).from(&error.to_string());
                 Fault::garbage(format!(
-                    "the endpoint {} lists its models in a form that is not OpenAI's: {error}",
+                    "the endpoint {} lists its models in a form that is not OpenAI's: {problem}",
                     self.base_url
                 ))
             })
@@ -77,24 +84,34 @@ impl Endpoint {
         Ok(listed?.data.unwrap_or_default())
     }
 
-    /// Asks for an answer. It is there when this returns, and its first word may not be.
-    pub async fn ask(&self, body: String, model: &str, clock: &Clock) -> Result<Answer<'_>, Fault> {
+    /// Asks for an answer, with `token` where a person's is wanted. It is there when this returns, and its first word may
+    /// not be.
+    pub async fn ask(
+        &self,
+        body: String,
+        token: Option<&SecretString>,
+        model: &str,
+        clock: &Clock,
+    ) -> Result<Answer<'_>, Fault> {
+        let secret = token.or(self.key.as_ref());
+        let hidden = Hidden::new(secret);
         let request = self.client()?.post(format!("{}/chat/completions", self.base_url));
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         let idle = self.limits.endpoint.idle_timeout;
-        let asked = timeout(idle, self.send(request, model, clock)).await;
+        let asked = timeout(idle, self.send(request, secret, model, clock)).await;
         let response = asked.unwrap_or_else(|_| Err(self.timed_out("did not begin to answer", idle)))?;
         let kind =
             response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         if !kind.starts_with("text/event-stream") {
             let body = read(response, MAX_REFUSAL).await.unwrap_or_default();
-            let said = beginning(String::from_utf8_lossy(&body).trim());
+            let said = beginning(hidden.from(&String::from_utf8_lossy(&body)).trim());
+            let kind = hidden.from(&kind);
             return Err(Fault::garbage(format!(
                 "the endpoint {} answered no stream but {kind:?}: {said}",
                 self.base_url
             )));
         }
-        Ok(Answer::new(self, response, model.to_owned(), clock.clone()))
+        Ok(Answer::new(self, response, hidden, model.to_owned(), clock.clone()))
     }
 
     /// The body of a request.
@@ -113,15 +130,22 @@ impl Endpoint {
         })
     }
 
-    fn about<'a>(&'a self, model: &'a str, clock: &Clock) -> About<'a> {
-        let key = self.key_variable.as_deref().map(|name| (name, self.authorization.is_some()));
-        About { agent: &self.agent, base_url: &self.base_url, key, model, now: clock.now() }
+    fn about<'a>(&'a self, hidden: &'a Hidden, model: &'a str, clock: &Clock) -> About<'a> {
+        let key = self.key_variable.as_deref().map(|name| (name, self.key.is_some()));
+        let resource = self.resource.as_ref();
+        About { agent: &self.agent, base_url: &self.base_url, key, resource, hidden, model, now: clock.now() }
     }
 
-    async fn send(&self, request: RequestBuilder, model: &str, clock: &Clock) -> Result<Response, Fault> {
-        let request = match &self.authorization {
-            Some(Ok(value)) => request.header(AUTHORIZATION, value.clone()),
-            Some(Err(problem)) => return Err(Fault::failed("unauthorized", problem.clone(), true)),
+    async fn send(
+        &self,
+        request: RequestBuilder,
+        secret: Option<&SecretString>,
+        model: &str,
+        clock: &Clock,
+    ) -> Result<Response, Fault> {
+        let request = match secret.map(authorization) {
+            Some(Ok(value)) => request.header(AUTHORIZATION, value),
+            Some(Err(problem)) => return Err(Fault::failed(UNAUTHORIZED, problem, true)),
             None => request,
         };
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
@@ -133,7 +157,8 @@ impl Endpoint {
         // A refusal without its words is one all the same.
         let body = timeout(self.limits.endpoint.connect_timeout, read(response, MAX_REFUSAL)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
-        Err(refused(status, &headers, &body, self.about(model, clock)))
+        let hidden = Hidden::new(secret);
+        Err(refused(status, &headers, &body, self.about(&hidden, model, clock)))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Fault {
@@ -172,8 +197,26 @@ impl Endpoint {
     }
 }
 
-fn authorization(key: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
+/// The resource as clients are told of it.
+fn metadata(of: &ResourceConfig) -> ProtectedResourceMetadata {
+    let some = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+    ProtectedResourceMetadata {
+        resource: of.protected_resource.clone(),
+        resource_name: of.resource_name.clone(),
+        authorization_servers: some(&of.authorization_servers),
+        scopes_supported: some(&of.scopes),
+        jwks_uri: None,
+        bearer_methods_supported: None,
+        resource_signing_alg_values_supported: None,
+        resource_documentation: None,
+        resource_policy_uri: None,
+        resource_tos_uri: None,
+        required: None,
+    }
+}
+
+fn authorization(key: &SecretString) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret().trim()))
         .map_err(|_| "the key of the endpoint has letters that no header can carry".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
@@ -216,6 +259,7 @@ async fn read(mut response: Response, max: usize) -> Result<Vec<u8>, Broken> {
 pub(super) struct Answer<'a> {
     endpoint: &'a Endpoint,
     events: BoxStream<'static, Result<Sse, SseError>>,
+    hidden: Hidden,
     /// The bytes since the last event.
     unread: Arc<AtomicUsize>,
     model: String,
@@ -225,7 +269,7 @@ pub(super) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn new(endpoint: &'a Endpoint, response: Response, model: String, clock: Clock) -> Self {
+    fn new(endpoint: &'a Endpoint, response: Response, hidden: Hidden, model: String, clock: Clock) -> Self {
         let unread = Arc::<AtomicUsize>::default();
         let (counted, idle, max) =
             (Arc::clone(&unread), endpoint.limits.endpoint.idle_timeout, endpoint.limits.max_message);
@@ -241,7 +285,7 @@ impl<'a> Answer<'a> {
             }
         });
         let events = SseStream::from_bytes_stream(bytes.boxed() as BoxStream<'static, Result<Bytes, Broken>>).boxed();
-        Self { endpoint, events, unread, model, clock, finished: false }
+        Self { endpoint, events, hidden, unread, model, clock, finished: false }
     }
 
     /// The next piece; `None` when all of the answer has come.
@@ -262,7 +306,7 @@ impl<'a> Answer<'a> {
             let chunk: Chunk =
                 serde_json::from_str(&data).map_err(|error| self.garbage(&format!("{error}: {data}")))?;
             if let Some(error) = chunk.error.as_ref().filter(|error| !error.is_null()) {
-                return Err(refused_in_stream(error, self.endpoint.about(&self.model, &self.clock)));
+                return Err(refused_in_stream(error, self.endpoint.about(&self.hidden, &self.model, &self.clock)));
             }
             let mut choices = chunk.choices.iter().flatten();
             self.finished |=
@@ -290,7 +334,7 @@ impl<'a> Answer<'a> {
         Fault::garbage(format!(
             "the endpoint {} sent what is no piece of an answer ({})",
             self.endpoint.base_url,
-            beginning(what)
+            beginning(&self.hidden.from(what))
         ))
     }
 }

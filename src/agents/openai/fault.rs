@@ -1,13 +1,18 @@
 //! What goes wrong with an endpoint, in words that a person can act on, and how a turn ends by it.
 
+use ahp_types::notifications::AuthRequiredReason;
+use ahp_types::state::ProtectedResourceMetadata;
 use chrono::DateTime;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::actors::agent::{Ending, LimitKind};
+use super::hidden::Hidden;
+use crate::actors::agent::{Ending, LimitKind, NeedsToken};
 use crate::clock::Millis;
 
+/// The `errorType` of a turn whose endpoint lets nobody in with what it got.
+pub(super) const UNAUTHORIZED: &str = "unauthorized";
 /// How much of an answer that is no error object is told.
 const TOLD: usize = 300;
 /// The status of an overloaded endpoint that HTTP has no name for.
@@ -27,6 +32,8 @@ pub(super) enum Cause {
     Context,
     /// The endpoint takes no tools, or the model does not.
     Tools,
+    /// It lets nobody in without a token, or with the one that it got.
+    Token,
     Other,
 }
 
@@ -42,10 +49,35 @@ impl Fault {
         Self::failed("endpoint-garbage", message, true)
     }
 
+    /// The resource wants a token of who sent the message, and there is none that is good.
+    pub fn needs_token(resource: &ProtectedResourceMetadata, reason: AuthRequiredReason, message: String) -> Self {
+        let needed = NeedsToken { resource: resource.clone(), reason, message };
+        Self { cause: Cause::Token, ending: Ending::NeedsToken(Box::new(needed)) }
+    }
+
+    /// There is no token to ask with.
+    pub fn no_token(resource: &ProtectedResourceMetadata, reason: AuthRequiredReason) -> Self {
+        let of = called(resource);
+        let message = match reason {
+            AuthRequiredReason::Expired => {
+                format!("the token for {of} is not good any more: sign in again, and resume")
+            }
+            _ => format!("this agent needs a token of yours for {of}: sign in, and resume"),
+        };
+        Self::needs_token(resource, reason, message)
+    }
+
+    /// Whether it is about who asked, and not about what.
+    pub fn is_of_who_asks(&self) -> bool {
+        self.cause == Cause::Token
+            || matches!(&self.ending, Ending::Failed { error_type, .. } if error_type == UNAUTHORIZED)
+    }
+
     /// What it says.
     pub fn words(&self) -> &str {
         match &self.ending {
             Ending::Failed { message, .. } | Ending::Limited { message, .. } => message,
+            Ending::NeedsToken(needed) => &needed.message,
             Ending::Complete | Ending::Cancelled => "",
         }
     }
@@ -59,6 +91,10 @@ pub(super) struct About<'a> {
     pub base_url: &'a str,
     /// The variable that holds the key, where one is configured, and whether it is set.
     pub key: Option<(&'a str, bool)>,
+    /// What a person's token is wanted for, in the place of a key.
+    pub resource: Option<&'a ProtectedResourceMetadata>,
+    /// What it was let in with, which it may repeat.
+    pub hidden: &'a Hidden,
     /// Empty where none was asked for.
     pub model: &'a str,
     pub now: Millis,
@@ -76,13 +112,13 @@ struct Said {
 
 /// A refusal with an HTTP status.
 pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8], about: About<'_>) -> Fault {
-    let said = said(body);
+    let said = said(body, about.hidden);
     fault(status, headers, &said, about)
 }
 
 /// A refusal in the middle of a stream.
 pub(super) fn refused_in_stream(error: &Value, about: About<'_>) -> Fault {
-    let said = said_by(error);
+    let said = said_by(error, about.hidden);
     let status = said.status.and_then(|status| StatusCode::from_u16(status).ok());
     fault(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &HeaderMap::new(), &said, about)
 }
@@ -104,6 +140,12 @@ fn fault(status: StatusCode, headers: &HeaderMap, said: &Said, about: About<'_>)
         ));
         return Fault { cause: Cause::Context, ..Fault::failed("context-too-long", message, false) };
     }
+    if let (StatusCode::UNAUTHORIZED, Some(resource)) = (status, about.resource) {
+        let of = called(resource);
+        let message =
+            says(&format!("the endpoint {base_url} refused the token for {of} (401): sign in again, and resume"));
+        return Fault::needs_token(resource, AuthRequiredReason::Expired, message);
+    }
     match status {
         StatusCode::TOO_MANY_REQUESTS => {
             // A plan that is used up lifts when it is paid for, whatever the headers count.
@@ -111,11 +153,12 @@ fn fault(status: StatusCode, headers: &HeaderMap, said: &Said, about: About<'_>)
             limited(LimitKind::Usage, says(&format!("the endpoint {base_url} takes no more requests for now")), lifts)
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Fault::failed("unauthorized", says(&wrong_key(status, about)), true)
+            Fault::failed(UNAUTHORIZED, says(&wrong_key(status, about)), true)
         }
         StatusCode::NOT_FOUND => Fault::failed("unknown-model", says(&not_there(about)), true),
         status if status.is_redirection() => {
             let to = headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("somewhere else");
+            let to = about.hidden.from(to);
             let message = format!("the endpoint {base_url} has moved to {to}: mend `base_url` of [agents.{agent}]");
             Fault::failed("endpoint-refused", message, true)
         }
@@ -130,7 +173,22 @@ fn fault(status: StatusCode, headers: &HeaderMap, said: &Said, about: About<'_>)
     }
 }
 
-fn wrong_key(status: StatusCode, About { base_url, agent, key, .. }: About<'_>) -> String {
+/// A resource in words.
+fn called(resource: &ProtectedResourceMetadata) -> String {
+    match &resource.resource_name {
+        Some(name) => format!("{name} ({})", resource.resource),
+        None => resource.resource.clone(),
+    }
+}
+
+fn wrong_key(status: StatusCode, About { base_url, agent, key, resource, .. }: About<'_>) -> String {
+    if let Some(resource) = resource {
+        let (of, status) = (called(resource), status.as_u16());
+        return format!(
+            "the endpoint {base_url} does not allow this with the token for {of} ({status}): sign in as \
+                        somebody who may, or with more scopes, and resume"
+        );
+    }
     match key {
         Some((name, true)) => {
             let status = status.as_u16();
@@ -175,17 +233,17 @@ fn is_context(said: &Said) -> bool {
 }
 
 /// What the body of a refusal says. Most have an object of OpenAI's form, and no two agree on the rest.
-fn said(body: &[u8]) -> Said {
+fn said(body: &[u8], hidden: &Hidden) -> Said {
     match serde_json::from_slice::<Value>(body) {
-        Ok(value) => said_by(value.get("error").unwrap_or(&value)),
+        Ok(value) => said_by(value.get("error").unwrap_or(&value), hidden),
         Err(_) => {
             let text = String::from_utf8_lossy(body);
-            Said { message: beginning(text.trim()), code: String::new(), status: None }
+            Said { message: beginning(&hidden.from(text.trim())), code: String::new(), status: None }
         }
     }
 }
 
-fn said_by(error: &Value) -> Said {
+fn said_by(error: &Value, hidden: &Hidden) -> Said {
     let field = |key: &str| match error.get(key) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -200,7 +258,7 @@ fn said_by(error: &Value) -> Said {
     };
     let code = field("code");
     Said {
-        message: beginning(message.trim()),
+        message: beginning(&hidden.from(message.trim())),
         status: code.parse().ok(),
         code: format!("{} {code}", field("type")).to_lowercase(),
     }
@@ -268,9 +326,10 @@ mod tests {
     use super::*;
 
     const NOW: Millis = 1_000_000;
+    static NOTHING: Hidden = Hidden::NOTHING;
 
     fn about(key: Option<(&str, bool)>) -> About<'_> {
-        About { agent: "local", base_url: "http://h/v1", key, model: "m", now: NOW }
+        About { agent: "local", base_url: "http://h/v1", key, resource: None, hidden: &NOTHING, model: "m", now: NOW }
     }
 
     fn of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Fault {

@@ -8,6 +8,7 @@
 mod calls;
 mod endpoint;
 mod fault;
+mod hidden;
 mod history;
 mod process;
 mod settings;
@@ -116,7 +117,7 @@ impl Agent for EndpointAgent {
             display_name: self.display_name.clone(),
             description: format!("{} at {}", self.config.model, self.config.base_url),
             models: self.models().into_iter().map(|id| self.model_info(id, &listed)).collect(),
-            protected_resources: None,
+            protected_resources: self.endpoint.resource.clone().map(|resource| vec![resource]),
             customizations: None,
             capabilities: Some(AgentCapabilities { multiple_chats: Some(CHATS), multiple_working_directories: None }),
         }
@@ -154,6 +155,8 @@ impl Agent for EndpointAgent {
                     found.set(Listed { models: models.collect() });
                     None
                 }
+                // Nobody's token is at hand: whoever sends a message brings one.
+                Err(fault) if endpoint.resource.is_some() && fault.is_of_who_asks() => None,
                 Err(fault) => Some(fault.words().to_owned()),
             };
             let _ = tell.send(problem);

@@ -25,6 +25,8 @@ use super::wire::{Chunk, Content, ImageUrl, Part, Request, StreamOptions, Tool, 
 use crate::actors::agent::{
     AgentEvent, AgentInput, AgentSink, Conversation, Ending, ProcessStart, Prompt, PromptBlock,
 };
+use crate::actors::chat::message;
+use crate::actors::resource_tokens::{ResourceToken, ResourceTokens};
 use crate::actors::tools::HostTools;
 use crate::clock::Clock;
 
@@ -52,6 +54,7 @@ pub(super) struct Desk {
     /// The model where a session names none.
     model: String,
     clock: Clock,
+    resource_tokens: Arc<ResourceTokens>,
     settings: Mutex<Settings>,
     history: Mutex<History>,
     conversation: Arc<dyn Conversation>,
@@ -80,6 +83,7 @@ impl Desk {
             endpoint,
             system,
             clock: start.clock,
+            resource_tokens: start.resource_tokens,
             settings: Mutex::new(Settings::of(&start.config, &model)),
             model,
             history: Mutex::default(),
@@ -152,6 +156,8 @@ pub(super) struct Turn<'a> {
     used: Usage,
     /// Whether it was said that the endpoint is slow.
     said_slow: bool,
+    /// The token of the last request, where it has one.
+    token: Option<ResourceToken>,
 }
 
 impl<'a> Turn<'a> {
@@ -160,7 +166,7 @@ impl<'a> Turn<'a> {
         if let Some(chosen) = &prompt.message.model {
             settings.model.clone_from(&chosen.id);
         }
-        Self { desk, prompt, settings, used: Usage::default(), said_slow: false }
+        Self { desk, prompt, settings, used: Usage::default(), said_slow: false, token: None }
     }
 
     /// Does the turn, its ending included. Its error says that the chat is gone.
@@ -169,7 +175,12 @@ impl<'a> Turn<'a> {
         self.desk.emit(AgentEvent::RewindPoint { turn_id: self.id(), point: REWIND_POINT.to_owned() }).await?;
         let ending = match self.perform().await {
             Ok(ending) => ending,
-            Err(Left::Fault(fault)) => fault.ending,
+            Err(Left::Fault(fault)) => {
+                if let Some(token) = self.token.as_ref().filter(|_| fault.cause == Cause::Token) {
+                    self.desk.resource_tokens.refused(token);
+                }
+                fault.ending
+            }
             Err(Left::Closed) => return Err(Left::Closed),
         };
         self.desk.emit(AgentEvent::Ended { turn_id: self.id(), ending }).await
@@ -243,7 +254,10 @@ impl<'a> Turn<'a> {
             let has_tools = !tools.is_empty();
             let body = self.body(tools)?;
             let model = self.settings.model.clone();
-            let fault = match self.unless_slow(endpoint.ask(body, &model, &desk.clock)).await? {
+            // Anew for each request: the one before may be over by now.
+            self.token = self.token_of_sender()?;
+            let secret = self.token.as_ref().map(|token| token.secret.clone());
+            let fault = match self.unless_slow(endpoint.ask(body, secret.as_ref(), &model, &desk.clock)).await? {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -260,9 +274,18 @@ impl<'a> Turn<'a> {
                     desk.takes_no_tools.store(true, Ordering::Relaxed);
                     self.notice(&format!("The model answers without the tools of the host: {}", fault.words())).await?;
                 }
-                Cause::Tools | Cause::Other => return Err(fault.into()),
+                Cause::Tools | Cause::Token | Cause::Other => return Err(fault.into()),
             }
         }
+    }
+
+    /// The token of who sent the message; `None` for an endpoint that wants none of people.
+    fn token_of_sender(&self) -> Result<Option<ResourceToken>, Fault> {
+        let Some(resource) = &self.desk.endpoint.resource else { return Ok(None) };
+        // What nobody sent is asked in nobody's name.
+        let sender = message::sender(&self.prompt.message).unwrap_or_default();
+        let found = self.desk.resource_tokens.find(sender, &resource.resource, self.desk.clock.now());
+        found.map(Some).map_err(|reason| Fault::no_token(resource, reason))
     }
 
     fn body(&self, tools: &[Tool]) -> Result<String, Fault> {

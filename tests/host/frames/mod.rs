@@ -20,7 +20,7 @@ use scrollback::events::memory::MemoryStore;
 use scrollback::projections::verify::verify;
 use scrollback::protocol::ProtocolSettings;
 
-use crate::harness::{Options, PATIENCE, TestHost};
+use crate::harness::{Options, PATIENCE, TestHost, chat_of};
 use script::{Deed, Place, script};
 use wire::{Ended, Wire};
 
@@ -95,7 +95,7 @@ fn no_sequence_of_frames_makes_the_host_panic_or_leak_or_answer_twice_or_never()
     count_panics();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let seeds = Box::new(FileFailurePersistence::Direct(SEEDS));
-    let config = Config { cases: 16, failure_persistence: Some(seeds), max_shrink_time: 60_000, ..Config::default() };
+    let config = Config { cases: 8, failure_persistence: Some(seeds), max_shrink_time: 60_000, ..Config::default() };
     let peers = proptest::collection::vec(script(), 1..4);
     TestRunner::new(config)
         .run(&peers, |peers| {
@@ -131,14 +131,18 @@ async fn the_scripts_ask_what_the_host_serves() {
     let host = TestHost::start(Arc::new(MemoryStore::new().unwrap()), options(&place));
     let mut client = host.client("p0").await;
     for session in 0..3 {
-        client.ask("createSession", requests::params("createSession", session, &place)).await.unwrap();
+        let params = requests::params("createSession", session, &place);
+        client.ask("createSession", params.clone()).await.unwrap();
+        let chat = chat_of(params["channel"].as_str().unwrap());
+        client.subscribe(&chat).await;
+        client.run(&chat, "t1", "hello").await;
     }
     let mut unserved = Vec::new();
     let (disposals, others): (Vec<&str>, Vec<&str>) =
         requests::METHODS.iter().partition(|method| method.starts_with("dispose"));
-    for method in others.iter().chain(&disposals).filter(|method| !NEVER.contains(method)) {
+    for method in others.iter().chain(disposals.iter().rev()).filter(|method| !NEVER.contains(method)) {
         let mut refusals = BTreeSet::new();
-        for of in 0..40 {
+        for of in 0..60 {
             match client.ask(method, requests::params(method, of, &place)).await {
                 Ok(_) => {
                     refusals.clear();

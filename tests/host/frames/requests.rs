@@ -8,6 +8,7 @@ use crate::harness::{chat_of, message};
 /// Every method that the host serves, and one that it does not.
 pub const METHODS: &[&str] = &[
     "dispatchAction",
+    "authenticate",
     "ping",
     "initialize",
     "reconnect",
@@ -100,6 +101,7 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
     };
     let (session, chat, channel) = (session(of), chat(of), channel(of));
     let (from, to) = (format!("{root}/dir"), format!("{root}/new{}", of % 3));
+    let fork = format!("ahp-chat:/f{}", of % 3);
     match method {
         "dispatchAction" => json!({ "channel": channel, "clientSeq": 1, "action": action(of / 7, of, place) }),
         "initialize" => {
@@ -144,7 +146,8 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
         "x-scrollback/publishVisual" => json!({ "channel": chat, "title": "T", "html": "<b>x</b>", "maxHeight": 100 }),
         "x-scrollback/removeVisual" | "x-scrollback/stopBackgroundWork" => json!({ "channel": chat, "id": "x" }),
         "x-scrollback/clear" => json!({ "channel": chat, "force": of.is_multiple_of(2) }),
-        "x-scrollback/forkAt" => json!({ "channel": chat, "chat": PEER, "serverSeq": of % 30 }),
+        "x-scrollback/forkAt" => json!({ "channel": chat, "chat": fork, "serverSeq": of % 60 }),
+        "disposeChat" => json!({ "channel": if of.is_multiple_of(2) { fork } else { chat } }),
         "ping" => json!({ "channel": "ahp-root://" }),
         _ => json!({ "channel": chat }),
     }

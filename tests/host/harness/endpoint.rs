@@ -61,6 +61,8 @@ struct Shared {
     replies: Mutex<VecDeque<Reply>>,
     models: Mutex<Option<Reply>>,
     asked: Mutex<Vec<Asked>>,
+    /// The tokens that let somebody in; `None` lets everybody in.
+    good: Mutex<Option<Vec<String>>>,
     open: AtomicUsize,
 }
 
@@ -108,6 +110,11 @@ impl FakeEndpoint {
         *self.shared.models.lock().unwrap() = Some(reply);
     }
 
+    /// From now on nobody is let in but with one of these tokens; the refusal repeats what came instead.
+    pub fn lets_in(&self, tokens: &[&str]) {
+        *self.shared.good.lock().unwrap() = Some(tokens.iter().map(|token| format!("Bearer {token}")).collect());
+    }
+
     /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().unwrap().clone()
@@ -132,7 +139,24 @@ impl Drop for FakeEndpoint {
     }
 }
 
-async fn models(shared: Data<Shared>) -> HttpResponse {
+impl Shared {
+    /// The refusal of who is not let in.
+    fn refusal(&self, authorization: Option<&str>) -> Option<Reply> {
+        let good = self.good.lock().unwrap();
+        let is_good = good.as_ref()?.iter().any(|good| Some(good.as_str()) == authorization);
+        let words = format!("no entry with {}", authorization.unwrap_or("nothing"));
+        (!is_good).then(|| refuses(401, &words, "invalid_api_key"))
+    }
+}
+
+fn authorization(request: &HttpRequest) -> Option<String> {
+    request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned())
+}
+
+async fn models(shared: Data<Shared>, request: HttpRequest) -> HttpResponse {
+    if let Some(refusal) = shared.refusal(authorization(&request).as_deref()) {
+        return answer(refusal, &shared).await;
+    }
     let reply = shared.models.lock().unwrap().clone();
     let listed = json!({ "object": "list", "data": [{ "id": "stub", "max_model_len": 4096 }, { "id": "other" }] });
     let reply = reply.unwrap_or_else(|| Reply::Status(200, Vec::new(), listed.to_string()));
@@ -140,10 +164,14 @@ async fn models(shared: Data<Shared>) -> HttpResponse {
 }
 
 async fn complete(shared: Data<Shared>, request: HttpRequest, body: Bytes) -> HttpResponse {
-    let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    let authorization = authorization(&request);
+    let refusal = shared.refusal(authorization.as_deref());
     let asked = Asked { authorization, body: serde_json::from_slice(&body).unwrap() };
     let said = asked.told().pop().unwrap().1;
     shared.asked.lock().unwrap().push(asked);
+    if let Some(refusal) = refusal {
+        return answer(refusal, &shared).await;
+    }
     let reply = shared.replies.lock().unwrap().pop_front();
     answer(reply.unwrap_or_else(|| says(&["You said: ", &said])), &shared).await
 }

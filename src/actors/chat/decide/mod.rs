@@ -14,12 +14,14 @@ pub mod turn_resume;
 pub mod turn_started;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ahp_types::actions::StateAction;
 use ahp_types::state::{
     ChatInputAnswer, ChatInputResponseKind, ChatInteractivity, Message, SessionLifecycle, ToolCallResult,
 };
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use crate::actors::agent::{AgentInput, ToolDecision};
 use crate::actors::attaching::Attached;
@@ -103,6 +105,8 @@ pub enum Effect {
     Steer { turn_id: String, id: String },
     /// A client's tool answered.
     ClientToolDone { tool_call_id: String, result: ToolCallResult },
+    /// Not the agent but this person is told, with a notification on the root channel: a token is needed.
+    AskForToken { principal: Arc<str>, frame: ByteString },
 }
 
 /// What becomes of an action.
