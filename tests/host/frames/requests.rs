@@ -148,6 +148,7 @@ pub fn params(method: &str, of: usize, place: &Place) -> Value {
         "x-scrollback/clear" => json!({ "channel": chat, "force": of.is_multiple_of(2) }),
         "x-scrollback/forkAt" => json!({ "channel": chat, "chat": fork, "serverSeq": of % 60 }),
         "disposeChat" => json!({ "channel": if of.is_multiple_of(2) { fork } else { chat } }),
+        "authenticate" => json!({ "channel": "ahp-root://", "resource": root, "token": "x", "expiresIn": of }),
         "ping" => json!({ "channel": "ahp-root://" }),
         _ => json!({ "channel": chat }),
     }
