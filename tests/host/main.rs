@@ -45,6 +45,7 @@ mod oidc;
 mod openai;
 mod over_http;
 mod people;
+mod permissions;
 mod processes;
 mod programs;
 mod properties;

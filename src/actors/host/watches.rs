@@ -159,7 +159,8 @@ impl Host {
     /// Subscribes to a watch; gives `then` back where `alias` names none.
     pub(super) fn subscribe_to_watch(&self, caller: &Caller, alias: &str, then: OnSnapshot) -> Option<OnSnapshot> {
         let channel = Channel::from(alias);
-        if !alias.starts_with(NAME) || !locked(&self.shared.watches.held).contains_key(&channel) {
+        let is_held = is_watch(alias) && locked(&self.shared.watches.held).contains_key(&channel);
+        if !is_held || !self.shared.may_read_named(&caller.who, alias) {
             return Some(then);
         }
         let subscription = Subscription { alias: channel.clone(), channel: channel.clone(), from_seq: 0, window: None };
