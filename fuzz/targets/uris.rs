@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use scrollback::actors::host::is_watch;
 use scrollback::attachments::FileRef;
 use scrollback::events::Channel;
 use scrollback::projections::visual::{canvas_of, of_canvas};
@@ -67,7 +68,7 @@ fuzz_target!(|text: &str| {
 });
 
 fn name(text: &str) {
-    let _ = (names::is_watch(text), names::is_chat(text), names::reads_as_session(text));
+    let _ = (is_watch(text), names::is_chat(text), names::reads_as_session(text));
     if names::is_session(text, ["demo"].into_iter()) {
         assert!(names::reads_as_session(text), "{text:?}");
         assert!(!text.contains(|c: char| c.is_control() || c.is_whitespace()), "{text:?}");
