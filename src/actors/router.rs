@@ -13,6 +13,7 @@ use bytestring::ByteString;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::connection::{CLOSE_NOT_PERMITTED, Connection, ConnectionId, ConnectionRef, Subscription, Then, Window};
+use super::counts::{Counted, Counts};
 use super::envelope::Envelope;
 use super::identity::Identity;
 use super::people::Reads;
@@ -60,6 +61,7 @@ pub struct Hub {
     routers: Mutex<Vec<UnboundedSender<RouterMessage>>>,
     next_connection: AtomicU64,
     page_for: PageFor,
+    counts: Arc<Counts>,
     /// Whose it is: who may read what is asked there.
     shared: OnceLock<Weak<Shared>>,
 }
@@ -71,8 +73,14 @@ impl Hub {
             routers: Mutex::default(),
             next_connection: AtomicU64::new(first),
             page_for,
+            counts: Arc::default(),
             shared: OnceLock::new(),
         })
+    }
+
+    /// What there is of connections now.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Hands the events of one commit to every router.
@@ -159,7 +167,7 @@ pub struct Router {
     hub: Arc<Hub>,
     sender: UnboundedSender<RouterMessage>,
     connections: RefCell<HashMap<ConnectionId, Rc<Connection>>>,
-    subscribers: RefCell<HashMap<Channel, HashSet<ConnectionId>>>,
+    subscribers: RefCell<HashMap<Channel, HashMap<ConnectionId, Counted>>>,
     watchers: RefCell<HashMap<ConnectionId, Watching>>,
 }
 
@@ -207,9 +215,10 @@ impl Router {
     /// Takes a new connection in.
     pub fn connect(&self, who: Arc<Identity>, unsent_limit: usize) -> (Rc<Connection>, ConnectionRef) {
         let id = self.hub.next_connection.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection::new(id, who, unsent_limit);
+        let connection = Connection::new(id, who, unsent_limit, &self.hub.counts);
         self.connections.borrow_mut().insert(id, Rc::clone(&connection));
-        (connection, ConnectionRef { id, router: self.sender.clone(), received: Arc::default() })
+        let (router, counts) = (self.sender.clone(), Arc::clone(&self.hub.counts));
+        (connection, ConnectionRef { id, router, counts, received: Arc::default() })
     }
 
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.
@@ -239,7 +248,10 @@ impl Router {
         if self.hub.reads(&connection.who, &subscription.channel) == Reads::No {
             return cut_off(connection);
         }
-        self.subscribers.borrow_mut().entry(subscription.channel.clone()).or_default().insert(connection.id);
+        let mut subscribers = self.subscribers.borrow_mut();
+        let of_channel = subscribers.entry(subscription.channel.clone()).or_default();
+        of_channel.entry(connection.id).or_insert_with(|| self.hub.counts.subscription());
+        drop(subscribers);
         if let Some(left) = connection.subscribe(subscription) {
             self.remove_subscriber(&left, connection.id);
         }
@@ -395,7 +407,7 @@ impl Router {
         let subscribers = self.subscribers.borrow();
         let Some(ids) = subscribers.get(channel) else { return };
         let connections = self.connections.borrow();
-        for id in ids {
+        for id in ids.keys() {
             if let Some(connection) = connections.get(id) {
                 act(connection);
                 dirty.insert(*id);
@@ -413,7 +425,7 @@ impl Router {
 
     fn drop_channel(&self, channel: &Channel) {
         let ids = self.subscribers.borrow_mut().remove(channel);
-        for id in ids.into_iter().flatten() {
+        for id in ids.unwrap_or_default().into_keys() {
             if let Some(connection) = self.connections.borrow().get(&id) {
                 connection.drop_channel(channel);
             }

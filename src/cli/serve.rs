@@ -74,7 +74,7 @@ fn print_config(loaded: &Loaded, json: bool, environment: &Environment) -> Resul
         if json {
             out.object(setting)?;
         } else {
-            out.line(&format!("{:<50} # {}", format!("{} = {}", setting.key, setting.value), setting.from))?;
+            out.line(&format!("{:<50} # {}", setting.line(), setting.from))?;
         }
     }
     out.flush()

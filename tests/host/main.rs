@@ -34,6 +34,7 @@ mod endings;
 mod erasure;
 mod fetched;
 mod forks;
+mod frames;
 mod harness;
 mod killed;
 mod limits;
