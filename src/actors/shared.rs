@@ -84,14 +84,12 @@ impl Shared {
     /// # Errors
     /// `busy`.
     pub fn tell_root(&self, message: RootMessage) -> Result<(), Refusal> {
-        let told = self.root.get().map(|root| root.try_send(message));
-        match told {
-            Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => {
-                let text = "the root has too much to do, or the host is stopping: try again";
-                Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
-            }
+        let is_told = self.root.get().is_some_and(|root| root.try_send(message).is_ok());
+        if is_told {
+            return Ok(());
         }
+        let text = "the root has too much to do, or the host is stopping: try again";
+        Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
     }
 
     /// Whether the host is stopping.
