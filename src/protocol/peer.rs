@@ -40,6 +40,8 @@ pub struct Peer {
     /// The connection was let go of.
     has_left: Cell<bool>,
     in_flight: InFlight,
+    /// Whether an action of its is being read elsewhere: nothing that it sent later is served before.
+    is_working: Cell<bool>,
     /// `view.turns` of the names that are subscribed, where it was given.
     views: RefCell<HashMap<Channel, u64>>,
     /// Subscriptions that are not answered yet: how many of each name.
@@ -54,6 +56,16 @@ pub struct Subscribing {
     pub waiting: usize,
     /// The client unsubscribed meanwhile.
     pub unsubscribed: bool,
+}
+
+/// An action that is being read elsewhere, until it is dropped.
+pub struct Working(Rc<Peer>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.is_working.set(false);
+        self.0.to.received.look_again();
+    }
 }
 
 enum Phase {
@@ -76,6 +88,7 @@ impl Peer {
             phase: RefCell::new(Phase::Fresh),
             has_left: Cell::new(false),
             in_flight: InFlight::default(),
+            is_working: Cell::new(false),
             views: RefCell::default(),
             subscribing: RefCell::default(),
             subscribing_in_all: Cell::new(0),
@@ -98,6 +111,17 @@ impl Peer {
             Ok(Incoming::Response { id, outcome }) => self.take_answer(id, outcome),
             Err(malformed) => self.push(malformed.frame()),
         }
+    }
+
+    /// Begins to read an action elsewhere.
+    pub fn work(self: &Rc<Self>) -> Working {
+        self.is_working.set(true);
+        Working(Rc::clone(self))
+    }
+
+    /// Whether one is being read.
+    pub fn is_working(&self) -> bool {
+        self.is_working.get()
     }
 
     /// Takes an answer to what the host asked. One to something that nobody asked is ignored.

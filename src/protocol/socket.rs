@@ -239,9 +239,8 @@ impl Socket {
     fn is_too_much(&self) -> bool {
         let settings = self.settings();
         let received = &self.peer.to.received;
-        self.closing.is_none()
-            && received.is_full(settings.max_actions_in_flight, settings.max_received)
-            && !self.peer.connection.is_asked()
+        let is_full = received.is_full(settings.max_actions_in_flight, settings.max_received);
+        self.closing.is_none() && (self.peer.is_working() || (is_full && !self.peer.connection.is_asked()))
     }
 
     /// Serves the messages that are there, as long as there is room; says whether the socket is over.
