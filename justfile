@@ -58,3 +58,7 @@ powercut *ARGS:
 # Makes a frozen data directory of the present format in the empty folder DIR. One that was released is never made again.
 fixtures DIR:
     SCROLLBACK_MAKE_FIXTURE="{{DIR}}" cargo test --locked --lib makes_the_fixture
+
+# Fuzzes what others send, SECONDS for each target: `just fuzz 60 frames uris`. Needs a nightly toolchain.
+fuzz *ARGS:
+    sh scripts/fuzz.sh {{ARGS}}

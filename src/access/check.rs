@@ -68,5 +68,5 @@ pub fn may(host: &Host, who: &Identity, operation: Operation, channel: &str) -> 
     if host.may(who, operation, Some(channel)) || is_hidden() {
         return Ok(());
     }
-    Err(refused(format!("needs {operation}, which was not granted")))
+    Err(Refusal::not_permitted(operation))
 }

@@ -62,7 +62,9 @@ pub enum Refused {
     IssuerUnreachable,
     #[error("this page's origin is not allowed: add it to allowed_origins")]
     ForeignOrigin,
-    #[error("this Host is not this machine: use localhost, 127.0.0.1 or [::1] with the host's port")]
+    #[error(
+        "this Host is not this machine: use localhost, 127.0.0.1 or [::1] with the host's port, or set public_url to its name"
+    )]
     ForeignHost,
 }
 

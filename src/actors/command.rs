@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::rejection::Code;
+use crate::projections::people::Operation;
 
 /// What kind of refusal it is; the protocol maps each to a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,12 @@ impl Refusal {
     /// A refusal with nothing but its word and its sentence.
     pub fn new(kind: RefusalKind, code: &'static str, message: impl Into<String>) -> Self {
         Self { kind, code, message: message.into(), data: None }
+    }
+
+    /// Something that needs an operation which was not granted.
+    pub fn not_permitted(operation: Operation) -> Self {
+        let text = format!("needs {operation}, which was not granted");
+        Self::new(RefusalKind::NotPermitted, Code::NotPermitted.word(), text)
     }
 
     /// The log cannot be read, or takes nothing now.

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot};
 
 use super::asked::{Answered, Asked, NoAnswer};
+use super::counts::{Counted, Counts};
 use super::envelope::{self, Envelope};
 use super::identity::Identity;
 use super::received::Received;
@@ -32,6 +33,7 @@ pub type ConnectionId = u64;
 pub struct ConnectionRef {
     pub id: ConnectionId,
     pub(super) router: UnboundedSender<RouterMessage>,
+    pub(super) counts: Arc<Counts>,
     /// What the client sent and nothing has become of yet.
     pub received: Arc<Received>,
 }
@@ -65,6 +67,11 @@ impl ConnectionRef {
             received.look_again();
         }));
         async move { answered.await.unwrap_or(Err(NoAnswer::Gone)) }
+    }
+
+    /// Counts a request of the client.
+    pub fn count_request(&self) -> Counted {
+        self.counts.request()
     }
 
     /// Ends the connection with a WebSocket close code and a reason.
@@ -114,6 +121,8 @@ pub struct Connection {
     pub id: ConnectionId,
     /// Who is behind it, since it was let in.
     pub who: Arc<Identity>,
+    /// Whether it is a stream of events over HTTP, which is resumed where it ended.
+    pub is_stream: Cell<bool>,
     outgoing: RefCell<Outgoing>,
     subscriptions: RefCell<HashMap<Channel, Vec<Subscription>>>,
     /// The channel that each name stands for: a synonym may come to name another one.
@@ -130,6 +139,7 @@ pub struct Connection {
     pub wake: Notify,
     /// Tells the task that reads from the socket that the connection is to be closed, written out or not.
     pub ending: Notify,
+    _counted: Counted,
 }
 
 #[derive(Default)]
@@ -148,10 +158,11 @@ struct Outgoing {
 
 impl Connection {
     /// A connection with nothing in it; `unsent_limit` is in bytes.
-    pub fn new(id: ConnectionId, who: Arc<Identity>, unsent_limit: usize) -> Rc<Self> {
+    pub fn new(id: ConnectionId, who: Arc<Identity>, unsent_limit: usize, counts: &Counts) -> Rc<Self> {
         Rc::new(Self {
             id,
             who,
+            is_stream: Cell::new(false),
             outgoing: RefCell::default(),
             subscriptions: RefCell::default(),
             names: RefCell::default(),
@@ -162,6 +173,7 @@ impl Connection {
             asked: RefCell::default(),
             wake: Notify::new(),
             ending: Notify::new(),
+            _counted: counts.connection(),
         })
     }
 
@@ -478,7 +490,7 @@ impl Caller {
     pub fn nobody(principal: &str) -> Self {
         let (router, _) = tokio::sync::mpsc::unbounded_channel();
         Self {
-            connection: ConnectionRef { id: 0, router, received: Arc::default() },
+            connection: ConnectionRef { id: 0, router, counts: Arc::default(), received: Arc::default() },
             client_id: Arc::from(""),
             principal: principal.into(),
             who: Arc::new(Identity::bare(principal)),
@@ -499,7 +511,7 @@ mod tests {
 
     #[test]
     fn what_is_in_no_log_waits_with_the_envelopes_and_no_snapshot_holds_it() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         for channel in ["a", "w"] {
             connection.subscribe(subscription(channel, channel, 0));
         }
@@ -531,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_changed_before_the_newest_snapshot_is_named() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 50));
         deliver(&connection, "a", 70);
@@ -544,7 +556,7 @@ mod tests {
 
     #[test]
     fn what_a_replay_brought_is_not_sent_again_however_late_it_arrives() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 10));
         connection.subscribe(subscription("b", "b", 25));
@@ -560,7 +572,7 @@ mod tests {
 
     #[test]
     fn held_envelopes_are_bounded_like_unsent_ones() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 500);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 500, &Counts::default());
         connection.hold();
         connection.subscribe(subscription("a", "a", 0));
         (1..20).for_each(|seq| deliver(&connection, "a", seq));
@@ -570,7 +582,7 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_to_stand_for_another_channel_leaves_the_first() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.subscribe(subscription("a", "name", 0));
         assert_eq!(connection.subscribe(subscription("b", "name", 0)), Some("a".into()));
         deliver(&connection, "a", 1);
@@ -581,7 +593,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_heard_under_each_of_its_names() {
-        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000);
+        let connection = Connection::new(1, Arc::new(Identity::root("test")), 10_000, &Counts::default());
         connection.subscribe(subscription("a", "a", 0));
         connection.subscribe(subscription("a", "b", 1));
         deliver(&connection, "a", 1);

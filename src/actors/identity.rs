@@ -3,6 +3,7 @@
 //! What somebody may do is not in here: it is read from the people at every command.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Millis;
 use crate::projections::people::{Role, USER};
@@ -49,6 +50,12 @@ impl Identity {
     /// Whether it may do everything.
     pub fn is_root(&self) -> bool {
         self.principal.starts_with(ROOT)
+    }
+
+    /// How long it goes on being who it is; `None` for ever.
+    pub fn time_left(&self, now: Millis) -> Option<Duration> {
+        let left = self.expires_at?.saturating_sub(now);
+        Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
     }
 
     /// Whether its time is over.

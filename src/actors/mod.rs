@@ -13,6 +13,7 @@ pub mod clients;
 pub mod command;
 pub mod connection;
 pub mod core;
+pub mod counts;
 pub mod envelope;
 pub mod host;
 pub mod identity;

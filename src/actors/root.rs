@@ -258,17 +258,14 @@ impl RootActor {
         );
     }
 
-    /// Records facts that change nothing of the root's state.
+    /// Records facts that change nothing of the root's state, and answers when they are on disk.
     fn note(&mut self, batch: Batch, reply: Reply) {
         self.unsaved.add(batch.events.iter().map(|event| event.action.len()).sum());
         self.hand_over(batch);
-        self.lane.release(
-            None,
-            Box::new(move |place| match place {
-                Ok(_) => reply(Ok(null())),
-                Err(lost) => reply(Err(refusal_of_lost(&lost))),
-            }),
-        );
+        self.lane.release_on_disk(Box::new(move |place| match place {
+            Ok(_) => reply(Ok(null())),
+            Err(lost) => reply(Err(refusal_of_lost(&lost))),
+        }));
     }
 
     fn remember(&self, client_id: String, client: Value) {

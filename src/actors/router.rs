@@ -13,11 +13,14 @@ use bytestring::ByteString;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::connection::{CLOSE_NOT_PERMITTED, Connection, ConnectionId, ConnectionRef, Subscription, Then, Window};
+use super::counts::{Counted, Counts};
 use super::envelope::Envelope;
 use super::identity::Identity;
+use super::people::Reads;
 use super::shared::Shared;
 use crate::events::Channel;
 use crate::projections::people::Operation;
+use crate::projections::visual::of_canvas;
 
 /// What a router is told.
 pub enum RouterMessage {
@@ -58,6 +61,7 @@ pub struct Hub {
     routers: Mutex<Vec<UnboundedSender<RouterMessage>>>,
     next_connection: AtomicU64,
     page_for: PageFor,
+    counts: Arc<Counts>,
     /// Whose it is: who may read what is asked there.
     shared: OnceLock<Weak<Shared>>,
 }
@@ -69,8 +73,14 @@ impl Hub {
             routers: Mutex::default(),
             next_connection: AtomicU64::new(first),
             page_for,
+            counts: Arc::default(),
             shared: OnceLock::new(),
         })
+    }
+
+    /// What there is of connections now.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Hands the events of one commit to every router.
@@ -88,8 +98,17 @@ impl Hub {
         who.is_root() || self.shared.get().and_then(Weak::upgrade).is_some_and(|shared| ask(&shared))
     }
 
-    fn may_read(&self, who: &Identity, channel: &Channel) -> bool {
-        self.asks(who, |shared| shared.may_read_named(who, channel.as_str()))
+    fn reads(&self, who: &Identity, channel: &Channel) -> Reads {
+        if who.is_root() {
+            return Reads::Yes;
+        }
+        let shared = self.shared.get().and_then(Weak::upgrade);
+        shared.map_or(Reads::No, |shared| shared.reads(who, channel.as_str()))
+    }
+
+    /// Whether who was let in would be let in now.
+    pub fn knows(&self, who: &Identity) -> bool {
+        self.asks(who, |shared| shared.is_known(who))
     }
 
     fn may_list(&self, who: &Identity, session: &Channel) -> bool {
@@ -148,7 +167,7 @@ pub struct Router {
     hub: Arc<Hub>,
     sender: UnboundedSender<RouterMessage>,
     connections: RefCell<HashMap<ConnectionId, Rc<Connection>>>,
-    subscribers: RefCell<HashMap<Channel, HashSet<ConnectionId>>>,
+    subscribers: RefCell<HashMap<Channel, HashMap<ConnectionId, Counted>>>,
     watchers: RefCell<HashMap<ConnectionId, Watching>>,
 }
 
@@ -196,9 +215,10 @@ impl Router {
     /// Takes a new connection in.
     pub fn connect(&self, who: Arc<Identity>, unsent_limit: usize) -> (Rc<Connection>, ConnectionRef) {
         let id = self.hub.next_connection.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection::new(id, who, unsent_limit);
+        let connection = Connection::new(id, who, unsent_limit, &self.hub.counts);
         self.connections.borrow_mut().insert(id, Rc::clone(&connection));
-        (connection, ConnectionRef { id, router: self.sender.clone(), received: Arc::default() })
+        let (router, counts) = (self.sender.clone(), Arc::clone(&self.hub.counts));
+        (connection, ConnectionRef { id, router, counts, received: Arc::default() })
     }
 
     /// Lets a connection go, with its subscriptions; returns the channels that it was subscribed to.
@@ -225,10 +245,13 @@ impl Router {
         if !self.connections.borrow().contains_key(&connection.id) {
             return;
         }
-        if !self.hub.may_read(&connection.who, &subscription.channel) {
+        if self.hub.reads(&connection.who, &subscription.channel) == Reads::No {
             return cut_off(connection);
         }
-        self.subscribers.borrow_mut().entry(subscription.channel.clone()).or_default().insert(connection.id);
+        let mut subscribers = self.subscribers.borrow_mut();
+        let of_channel = subscribers.entry(subscription.channel.clone()).or_default();
+        of_channel.entry(connection.id).or_insert_with(|| self.hub.counts.subscription());
+        drop(subscribers);
         if let Some(left) = connection.subscribe(subscription) {
             self.remove_subscriber(&left, connection.id);
         }
@@ -333,51 +356,48 @@ impl Router {
         if connection.who.is_root() {
             return true;
         }
-        let known = watching.readable.borrow().get(channel).copied();
-        known.unwrap_or_else(|| {
-            let may = self.hub.may_read(&connection.who, channel);
+        if let Some(known) = watching.readable.borrow().get(channel).copied() {
+            return known;
+        }
+        let reads = self.hub.reads(&connection.who, channel);
+        // What is not there now may be there with the next event.
+        if reads != Reads::NotThere {
             let mut readable = watching.readable.borrow_mut();
             if readable.len() >= REMEMBERED {
                 readable.clear();
             }
-            readable.insert(channel.clone(), may);
-            may
-        })
+            readable.insert(channel.clone(), reads == Reads::Yes);
+        }
+        reads == Reads::Yes
     }
 
-    /// Cuts off who may not be here any more, or not read all that they are subscribed to.
+    /// Cuts off who may not be here any more, or not read all that they are subscribed to. A stream ends with any change: it is
+    /// resumed for what may be read then.
     fn look_again(&self, principal: Option<&str>) {
-        let watchers = self.watchers.borrow();
         let connections = self.connections.borrow();
-        let concerned =
-            connections.values().filter(|c| principal.is_none_or(|principal| *c.who.principal == *principal));
-        for connection in concerned {
-            let reads = |channel: &Channel| self.hub.may_read(&connection.who, channel);
-            let watches = watchers.get(&connection.id);
-            let watched = watches.is_none_or(|watching| match &watching.watch {
-                Watch::All => true,
-                Watch::Channels(channels) => channels.iter().all(reads),
-            });
-            let known = self.hub.asks(&connection.who, |shared| shared.is_known(&connection.who));
-            if !(known && watched && connection.channels().iter().all(reads)) {
+        let concerned = |connection: &&Rc<Connection>| principal.is_none_or(|name| *connection.who.principal == *name);
+        for connection in connections.values().filter(concerned).filter(|connection| !connection.who.is_root()) {
+            let hidden = |channel: &Channel| self.hub.reads(&connection.who, channel) == Reads::No;
+            if !self.hub.knows(&connection.who) {
+                connection.close(CLOSE_NOT_PERMITTED, TOKEN_ENDED.into());
+            } else if connection.is_stream.get() || connection.channels().iter().any(hidden) {
                 cut_off(connection);
             }
-            if let Some(watching) = watches {
-                watching.readable.borrow_mut().clear();
-            }
         }
     }
 
-    fn look_again_at(&self, channel: &Channel) {
-        for watching in self.watchers.borrow().values() {
-            watching.readable.borrow_mut().remove(channel);
-        }
-        let subscribers = self.subscribers.borrow();
-        let connections = self.connections.borrow();
-        let watching = |id: &ConnectionId| matches!(self.watchers.borrow().get(id), Some(Watching { watch: Watch::Channels(all), .. }) if all.contains(channel));
-        for (id, connection) in connections.iter() {
-            let hears = subscribers.get(channel).is_some_and(|ids| ids.contains(id)) || watching(id);
-            if hears && !self.hub.may_read(&connection.who, channel) {
+    /// The same for who hears a chat that is in another session now, or a canvas, which goes along with its chat.
+    fn look_again_at(&self, moved: &Channel) {
+        let watchers = self.watchers.borrow();
+        watchers.values().for_each(|watching| watching.readable.borrow_mut().clear());
+        for (id, connection) in self.connections.borrow().iter().filter(|(_, c)| !c.who.is_root()) {
+            let mut heard = connection.channels();
+            if let Some(Watching { watch: Watch::Channels(all), .. }) = watchers.get(id) {
+                heard.extend(all.iter().cloned());
+            }
+            let goes_along = |channel: &&Channel| *channel == moved || of_canvas(channel.as_str()).is_some();
+            let hidden = |channel: &Channel| self.hub.reads(&connection.who, channel) == Reads::No;
+            if heard.iter().filter(goes_along).any(hidden) {
                 cut_off(connection);
             }
         }
@@ -387,7 +407,7 @@ impl Router {
         let subscribers = self.subscribers.borrow();
         let Some(ids) = subscribers.get(channel) else { return };
         let connections = self.connections.borrow();
-        for id in ids {
+        for id in ids.keys() {
             if let Some(connection) = connections.get(id) {
                 act(connection);
                 dirty.insert(*id);
@@ -405,13 +425,16 @@ impl Router {
 
     fn drop_channel(&self, channel: &Channel) {
         let ids = self.subscribers.borrow_mut().remove(channel);
-        for id in ids.into_iter().flatten() {
+        for id in ids.unwrap_or_default().into_keys() {
             if let Some(connection) = self.connections.borrow().get(&id) {
                 connection.drop_channel(channel);
             }
         }
     }
 }
+
+/// What a connection hears whose token has ended.
+pub const TOKEN_ENDED: &str = "the token has ended: come back with another one";
 
 /// Ends a connection that may no longer hear what it hears. It may come back for what is left to it.
 fn cut_off(connection: &Connection) {

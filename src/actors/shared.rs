@@ -7,6 +7,7 @@ use actix::Addr;
 
 use super::agent::Agent;
 use super::clients::Clients;
+use super::command::{Refusal, RefusalKind};
 use super::host::{HostSettings, Watches};
 use super::moves::Moves;
 use super::owed::OwedResumes;
@@ -14,7 +15,7 @@ use super::people::PeopleInForce;
 use super::probing::Probes;
 use super::registry::Registry;
 use super::resource_tokens::ResourceTokens;
-use super::root::RootActor;
+use super::root::{RootActor, RootMessage};
 use super::router::Hub;
 use super::tools::ToolTokens;
 use super::visuals::Links;
@@ -76,6 +77,19 @@ impl Shared {
     pub fn default_provider(&self) -> Option<&str> {
         let configured = self.settings.default_agent.as_deref();
         configured.or_else(|| self.agents.first().map(|agent| agent.provider()))
+    }
+
+    /// Tells the root what somebody asked for, where it has room.
+    ///
+    /// # Errors
+    /// `busy`.
+    pub fn tell_root(&self, message: RootMessage) -> Result<(), Refusal> {
+        let is_told = self.root.get().is_some_and(|root| root.try_send(message).is_ok());
+        if is_told {
+            return Ok(());
+        }
+        let text = "the root has too much to do, or the host is stopping: try again";
+        Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
     }
 
     /// Whether the host is stopping.

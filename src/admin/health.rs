@@ -38,6 +38,10 @@ pub async fn metrics(request: HttpRequest, admin: web::Data<Admin>) -> Result<Ht
     let (newest, bytes) = off_thread(move || Ok::<_, ApiFault>((store.tail(), store.disk_bytes()))).await?;
     metrics::gauge!("scrollback_log_newest_seq").set(newest as f64);
     metrics::gauge!("scrollback_log_disk_bytes").set(bytes as f64);
+    let counts = admin.host.hub().counts();
+    metrics::gauge!("scrollback_subscriptions").set(counts.subscriptions() as f64);
+    metrics::gauge!("scrollback_requests_in_flight").set(counts.requests() as f64);
+    metrics::gauge!("scrollback_actors").set(admin.host.actors() as f64);
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(admin.metrics.render()))
 }
 

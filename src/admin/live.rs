@@ -80,13 +80,30 @@ where
     let Admitted { admin, router, who } = admitted;
     let seat = admin.seats.take(&who.principal)?;
     let (connection, _) = router.connect(who, admin.unsent_limit);
+    connection.is_stream.set(true);
+    let left = connection.who.time_left(admin.host.clock().now());
+    let connection_of = Rc::clone(&connection);
     let mut streaming = Streaming { admin, connection, reading, out };
     actix_web::rt::spawn(async move {
-        let _ = work(&mut streaming, &router).await;
-        router.disconnect(streaming.connection.id);
+        // It is among the router's connections by now: what is taken away later ends it, what was before is looked for here.
+        let is_known = streaming.admin.host.is_known(&connection_of.who);
+        tokio::select! {
+            _ = work(&mut streaming, &router), if is_known => {}
+            () = connection_of.ending.notified() => {}
+            () = over(left) => {}
+        }
+        router.disconnect(connection_of.id);
         drop(seat);
     });
     Ok(stream::unfold(body, |mut body| async move { Some((Ok(body.recv().await?), body)) }))
+}
+
+/// Waits until what is left of somebody's time is over; for ever where it does not end.
+async fn over(left: Option<Duration>) {
+    match left {
+        Some(left) => tokio::time::sleep(left).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Streaming {

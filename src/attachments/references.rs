@@ -119,7 +119,7 @@ pub fn parse_key(key: &[u8]) -> Option<(ChannelId, Reference)> {
     let referrer = match kind {
         b't' => Referrer::Turn(id),
         b'm' => Referrer::Pending(id),
-        b'd' => Referrer::Draft,
+        b'd' if id.is_empty() => Referrer::Draft,
         _ => return None,
     };
     Some((chat, (file, referrer)))
@@ -256,6 +256,8 @@ mod tests {
             assert_eq!(parse_key(&key(ChannelId(9), &reference)), Some((ChannelId(9), reference)));
         }
         assert_eq!(parse_key(b"short"), None);
+        let behind_a_draft = [key(ChannelId(9), &(FILE, Referrer::Draft)), b"t1".to_vec()].concat();
+        assert_eq!(parse_key(&behind_a_draft), None);
     }
 
     #[test]

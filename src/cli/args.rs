@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::actors::people::{MAX_EXPIRY, MIN_EXPIRY};
 use crate::config::Flag;
 use crate::projections::people::{Grant, Role};
 
@@ -209,7 +210,7 @@ pub enum UserVerb {
         #[command(flatten)]
         given: Given,
         /// After which time the token ends, such as 30d [default: never]
-        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = expiry)]
         expires: Option<Duration>,
         #[command(flatten)]
         place: Place,
@@ -245,7 +246,7 @@ pub enum UserVerb {
         #[arg(long)]
         replace: bool,
         /// After which time it ends, such as 30d [default: never]
-        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = expiry)]
         expires: Option<Duration>,
         #[command(flatten)]
         place: Place,
@@ -257,6 +258,13 @@ pub enum UserVerb {
         #[command(flatten)]
         place: Place,
     },
+}
+
+/// After which time a token ends.
+fn expiry(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| format!("{error}; such as 30d"))?;
+    let fits = (MIN_EXPIRY..=MAX_EXPIRY).contains(&time);
+    if fits { Ok(time) } else { Err("from 1s to 100y".into()) }
 }
 
 /// What is given or taken.
@@ -283,7 +291,7 @@ pub struct Place {
     #[arg(long, value_name = "FILE", requires = "url")]
     pub ca: Option<PathBuf>,
     /// A file that holds the token for --url; else SCROLLBACK_TOKEN
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "url")]
     pub token_file: Option<PathBuf>,
     /// JSON for programs
     #[arg(long)]

@@ -144,7 +144,8 @@ impl Client {
     fn not_reached(&self, error: &ureq::Error) -> CliFault {
         match error {
             ureq::Error::Io(error) if is_by_unknown_authority(error) => CliFault::Failed(format!(
-                "{}: its certificate is by no authority that is known here: name a file of them with --ca or SCROLLBACK_CA",
+                "{}: its certificate is by no authority that is known here: name a file of them with --ca or SCROLLBACK_CA \
+                 (an authority's own certificate does not do for a server: sign one with it)",
                 self.base
             )),
             error => self.failed(error),
@@ -158,7 +159,13 @@ impl Client {
 
 fn is_by_unknown_authority(error: &std::io::Error) -> bool {
     let fault = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(fault, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
+    // A certificate that signed itself is its own authority, which none that is known here is.
+    let is_own_authority = |error: &rustls::OtherError| error.to_string().contains("CaUsedAsEndEntity");
+    match fault {
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => true,
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(error))) => is_own_authority(error),
+        _ => false,
+    }
 }
 
 /// An address to connect to where the host listens on all of them.

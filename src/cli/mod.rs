@@ -16,9 +16,12 @@ mod open_files;
 mod out;
 mod reach;
 mod serve;
-mod settings;
 mod tls;
 mod users;
+
+// Open for `fuzz/`: what is taken as a configuration has to become settings.
+#[doc(hidden)]
+pub mod settings;
 
 use std::process::ExitCode;
 

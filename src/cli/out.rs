@@ -111,7 +111,14 @@ impl Out {
         let list = |key: &str| person.get(key).and_then(Value::as_array).into_iter().flatten();
         let words = list("roles").chain(list("grants")).filter_map(Value::as_str).map(visible);
         let words = words.collect::<Vec<_>>().join(", ");
-        let tokens = self.painted(DIM, &format!("{} tokens", list("tokens").count()));
+        let ends = |token: &Value| token.get("expiresAt").and_then(Value::as_str).map(str::to_owned);
+        let latest = list("tokens").map(ends).max_by_key(|end| (end.is_none(), end.clone()));
+        let tokens = match latest {
+            None => "no token".to_owned(),
+            Some(None) => "a token for good".to_owned(),
+            Some(Some(end)) => format!("a token until {end}"),
+        };
+        let tokens = self.painted(DIM, &tokens);
         self.line(&format!("{name}  {:<40}  {tokens}", if words.is_empty() { "nothing" } else { &words }))
     }
 

@@ -74,7 +74,7 @@ fn print_config(loaded: &Loaded, json: bool, environment: &Environment) -> Resul
         if json {
             out.object(setting)?;
         } else {
-            out.line(&format!("{:<50} # {}", format!("{} = {}", setting.key, setting.value), setting.from))?;
+            out.line(&format!("{:<50} # {}", setting.line(), setting.from))?;
         }
     }
     out.flush()
@@ -186,7 +186,7 @@ async fn serve_host(
     };
     if let Some(tls) = &listening.tls {
         let certificate = Arc::clone(&tls.certificate);
-        tracing::info!(?certificate, %inner, "connections are secured");
+        tracing::info!(%inner, "connections are secured");
         actix_web::rt::spawn(tls::keep_fresh(
             certificate,
             config.tls_reload_interval,

@@ -114,11 +114,12 @@ fn print(told: &Value, place: &Place, environment: &Environment, done: &str) -> 
     eprintln!("{name}: {done}");
     let may_nothing =
         ["roles", "grants"].iter().all(|key| told.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty));
-    if may_nothing && done != "removed" {
+    if may_nothing && done == "added" {
         eprintln!("{name} may do nothing: scrollback user grant {name} --role member");
     }
     match told.get("token").and_then(Value::as_str) {
         Some(token) => out.line(token)?,
+        None if done == "removed" => {}
         None => out.person(told)?,
     }
     out.flush()

@@ -35,6 +35,11 @@ fn wanted<'de, D: Deserializer<'de>, T>(
     read(Raw::deserialize(from)?).ok_or_else(|| D::Error::custom(format!("wants {what}")))
 }
 
+/// The largest number that a file can hold, so that what is printed can be read.
+fn fits(number: &usize) -> bool {
+    i64::try_from(*number).is_ok()
+}
+
 /// Words of which there are a few.
 pub mod word {
     use super::*;
@@ -160,14 +165,19 @@ pub mod span {
     use super::*;
     use std::time::Duration;
 
+    /// The longest that is taken: what is later still cannot be added to every time.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
     pub fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&humantime::format_duration(*value))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        wanted(from, "a duration with its unit, such as \"30s\" or \"500ms\"", |raw| {
-            humantime::parse_duration(&raw.text()?).ok()
-        })
+        wanted(from, "a duration with its unit, such as \"30s\" or \"500ms\"", |raw| read(&raw.text()?))
+    }
+
+    pub(super) fn read(text: &str) -> Option<Duration> {
+        humantime::parse_duration(text).ok().filter(|span| *span <= LONGEST)
     }
 }
 
@@ -182,8 +192,7 @@ pub mod spans {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
         let texts = texts::deserialize(from)?;
-        let read = |text: &String| humantime::parse_duration(text).ok();
-        let spans: Option<Vec<Duration>> = texts.iter().map(read).collect();
+        let spans: Option<Vec<Duration>> = texts.iter().map(|text| span::read(text)).collect();
         spans.ok_or_else(|| D::Error::custom("wants durations with their units, such as [\"1m\", \"5m\"]"))
     }
 }
@@ -225,7 +234,7 @@ pub mod size_or_zero {
             Raw::Number(bytes) => bytes,
             raw => raw.text()?.parse::<bytesize::ByteSize>().ok()?.as_u64(),
         };
-        usize::try_from(bytes).ok()
+        usize::try_from(bytes).ok().filter(fits)
     }
 }
 
@@ -242,7 +251,7 @@ pub mod count {
     }
 
     pub(super) fn read(raw: Raw) -> Option<usize> {
-        raw.text()?.parse().ok().filter(|count| *count > 0)
+        raw.text()?.parse().ok().filter(|count| *count > 0 && fits(count))
     }
 }
 

@@ -54,6 +54,14 @@ pub struct Loaded {
     pub settings: Vec<Setting>,
 }
 
+impl Setting {
+    /// The key with its value, as a line of the configuration file.
+    pub fn line(&self) -> String {
+        // JSON writes this one as it is, which TOML does not take.
+        format!("{} = {}", self.key, self.value.to_string().replace('\u{7f}', "\\u007f"))
+    }
+}
+
 impl Loaded {
     /// Where the value of `key` came from.
     pub fn source_of(&self, key: &str) -> &str {
@@ -261,7 +269,7 @@ mod tests {
         assert_eq!(of("\"8MiB\"").unwrap(), 8 << 20);
         assert_eq!(of("\"8 MB\"").unwrap(), 8_000_000);
         let wants = "FILE: max_unsent: wants a size above 0, such as \"8MiB\", or a number of bytes";
-        for wrong in ["0", "-1", "\"much\"", "true", "1.5"] {
+        for wrong in ["0", "-1", "\"much\"", "true", "1.5", "\"9223372036854775808\""] {
             assert_eq!(of(wrong).unwrap_err(), wants, "{wrong}");
         }
         assert_eq!(of_file("min_free = 0").unwrap().config.min_free, 0);
@@ -273,7 +281,7 @@ mod tests {
         assert_eq!(of("\"1m 30s\"").unwrap(), Duration::from_secs(90));
         assert_eq!(of("\"250ms\"").unwrap(), Duration::from_millis(250));
         let wants = "FILE: client_grace: wants a duration with its unit, such as \"30s\" or \"500ms\"";
-        for wrong in ["30", "\"30\"", "\"soon\"", "[]"] {
+        for wrong in ["30", "\"30\"", "\"soon\"", "[]", "\"101years\"", "\"500000000000years\""] {
             assert_eq!(of(wrong).unwrap_err(), wants, "{wrong}");
         }
     }
@@ -305,9 +313,9 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back_as_the_same_configuration() {
-        let environment = Environment::of(&[("HOME", "/home/ada")]);
+        let environment = Environment::of(&[("HOME", "/home/ada"), ("SCROLLBACK_RESUME_WORDS", "go\u{7f} on\n")]);
         let loaded = load(None, &environment, &[("token_file", "/t".into())]).unwrap();
-        let text: String = loaded.settings.iter().map(|s| format!("{} = {}\n", s.key, s.value)).collect();
+        let text: String = loaded.settings.iter().map(|setting| setting.line() + "\n").collect();
         let again = load(Some(file(&text).path()), &Environment::default(), &[]).unwrap();
         assert_eq!(again.config, loaded.config);
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::chat::{Branch, Forked};
-use super::people::{Grant, Role};
+use super::people::{Grant, Role, known};
 use super::visual::Visual;
 use crate::clock::Millis;
 
@@ -108,13 +108,31 @@ pub enum Fact {
     },
     /// There is a new person.
     #[serde(rename = "host/userAdded")]
-    UserAdded { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    UserAdded {
+        user: String,
+        #[serde(deserialize_with = "known")]
+        roles: Vec<Role>,
+        #[serde(deserialize_with = "known")]
+        grants: Vec<Grant>,
+    },
     /// A person was given roles or grants.
     #[serde(rename = "host/userGranted")]
-    UserGranted { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    UserGranted {
+        user: String,
+        #[serde(deserialize_with = "known")]
+        roles: Vec<Role>,
+        #[serde(deserialize_with = "known")]
+        grants: Vec<Grant>,
+    },
     /// Roles or grants were taken from a person.
     #[serde(rename = "host/userRevoked")]
-    UserRevoked { user: String, roles: Vec<Role>, grants: Vec<Grant> },
+    UserRevoked {
+        user: String,
+        #[serde(deserialize_with = "known")]
+        roles: Vec<Role>,
+        #[serde(deserialize_with = "known")]
+        grants: Vec<Grant>,
+    },
     /// A person has a new token, instead of the ones before where it replaces them. Its hash is shown to nobody.
     #[serde(rename = "host/userTokenMade")]
     UserTokenMade {

@@ -101,7 +101,9 @@ impl Inbox {
                 self.bytes = BytesMut::new();
                 return Ok(None);
             }
-            self.check_length(limit)?;
+            if !self.check_length(limit)? {
+                return Ok(None);
+            }
             let frame = self.codec.decode(&mut self.bytes).map_err(|error| Broken::Protocol(error.to_string()))?;
             let Some(frame) = frame else { return Ok(None) };
             if let Some(arrived) = self.take(frame) {
@@ -116,11 +118,13 @@ impl Inbox {
         self.skip -= here as u64;
     }
 
-    fn check_length(&mut self, limit: usize) -> Result<(), Broken> {
-        let Some(Header { length, payload }) = header(&self.bytes) else { return Ok(()) };
+    /// Whether the length of the next frame is there, and fits. Nothing else of a frame is looked at before, so that what comes
+    /// out does not depend on how the bytes were cut.
+    fn check_length(&mut self, limit: usize) -> Result<bool, Broken> {
+        let Some(Header { length, payload }) = header(&self.bytes) else { return Ok(false) };
         let so_far = self.joined.as_ref().map_or(0, Joined::len) as u64;
         if so_far.saturating_add(payload) <= limit as u64 {
-            return Ok(());
+            return Ok(true);
         }
         self.skip = payload.saturating_add(length);
         self.joined = None;
@@ -223,6 +227,20 @@ mod tests {
         inbox.feed(&encoded(vec![text("ok"), text(&"x".repeat(200))]).slice(..8 + 8));
         assert_eq!(inbox.next(100), Ok(Some(Arrived::Text("ok".into()))));
         assert_eq!(inbox.next(100), Err(Broken::TooLong));
+    }
+
+    #[test]
+    fn a_frame_that_is_wrong_and_too_long_is_refused_for_the_same_however_it_is_cut() {
+        // A reserved bit, no mask, and 200 bytes.
+        let bytes = [0xc1, 126, 0, 200];
+        let mut whole = Inbox::default();
+        whole.feed(&Bytes::copy_from_slice(&bytes));
+        let mut cut = Inbox::default();
+        for byte in bytes {
+            assert_eq!(cut.next(100), Ok(None));
+            cut.feed(&Bytes::copy_from_slice(&[byte]));
+        }
+        assert_eq!((whole.next(100), cut.next(100)), (Err(Broken::TooLong), Err(Broken::TooLong)));
     }
 
     #[test]

@@ -111,7 +111,10 @@ pub fn notification(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>) {
     let (Some(Handler::Notification(serve)), Some(caller)) = (find(method), peer.caller()) else {
         return tracing::debug!("a notification that is not served");
     };
-    let served = Params::read(params).and_then(|params| serve(peer, &caller, &params));
+    let served = Params::read(params).and_then(|params| {
+        check::command(&peer.app.host, &caller.who, method, params.channel().ok().as_deref())?;
+        serve(peer, &caller, &params)
+    });
     if let Err(refusal) = served {
         tracing::debug!(method, code = refusal.code, "a malformed notification");
     }

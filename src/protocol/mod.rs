@@ -13,17 +13,22 @@ pub mod clients;
 pub mod error;
 pub mod frame;
 
+// Open for `fuzz/`, which hands them whatever a peer may send.
+#[doc(hidden)]
+pub mod inbox;
+#[doc(hidden)]
+pub mod names;
+#[doc(hidden)]
+pub mod params;
+
 mod authenticate;
 mod chats;
 mod collect;
 mod completions;
 mod extensions;
 mod handshake;
-mod inbox;
 mod methods;
-mod names;
 mod outbox;
-mod params;
 mod peer;
 mod reconnect;
 mod replay;

@@ -154,9 +154,10 @@ mod tests {
 
     use super::*;
     use crate::access::Identity;
+    use crate::actors::counts::Counts;
 
     fn outbox(max_frame: usize) -> Outbox {
-        let wire = Wire::new(Connection::new(1, Arc::new(Identity::root("test")), 1_000));
+        let wire = Wire::new(Connection::new(1, Arc::new(Identity::root("test")), 1_000, &Counts::default()));
         Outbox { wire, codec: Codec::new(), max_frame, rest: None, closed: false }
     }
 

@@ -73,7 +73,12 @@ fn change(
     let fact = Fact::ResourceChanged { operation: operation.to_owned(), uri, destination };
     actix_rt::spawn(async move {
         let Ok(_turn) = files.acquire_owned().await else { return };
-        let done = move || work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named));
+        let log = Arc::clone(host.store());
+        let done = move || {
+            // What cannot be written down is not done.
+            log.accepts_appends().map_err(Refusal::log_unavailable)?;
+            work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named))
+        };
         let answer = actix_web::web::block(done).await.unwrap_or_else(|fault| Err(internal(&fault)));
         ticket.answer(match answer {
             Ok(done) => host.note_resource_change(&principal, fact).await.map(|()| done),

@@ -10,9 +10,11 @@ use super::names;
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
+use crate::access::check;
 use crate::actors::command::{Answer, Refusal};
 use crate::actors::connection::Caller;
 use crate::actors::host::CreateSession;
+use crate::projections::people::Operation;
 
 /// The most sessions of one page.
 const MAX_PAGE: u64 = 1_000;
@@ -65,6 +67,9 @@ fn read_create(peer: &Peer, caller: &Caller, params: &Params<'_>) -> Result<Crea
     }
     if command.active_client.as_ref().is_some_and(|client| *client.client_id != *caller.client_id) {
         return Err(invalid_params("activeClient.clientId", "must be the caller's"));
+    }
+    if command.active_client.is_some() && !peer.app.host.may(&caller.who, Operation::ChatTool, Some(&command.uri)) {
+        return Err(check::refused(format!("activeClient: needs {}, which was not granted", Operation::ChatTool)));
     }
     Ok(command)
 }

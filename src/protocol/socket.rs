@@ -33,6 +33,7 @@ use super::peer::Peer;
 use super::{ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
 use crate::actors::connection::CLOSE_NOT_PERMITTED;
+use crate::actors::router::TOKEN_ENDED;
 
 /// The TCP connection below a request, so that it can be cut.
 #[derive(Clone)]
@@ -109,8 +110,7 @@ impl Socket {
     fn new(peer: Rc<Peer>, wire: Rc<Wire>, tcp: Option<Tcp>, seat: Seat) -> Self {
         let now = Instant::now();
         let wall = peer.app.host.clock().now();
-        let left = peer.who.expires_at.map(|at| u64::try_from(at.saturating_sub(wall)).unwrap_or(0));
-        let over = left.and_then(|left| now.checked_add(Duration::from_millis(left)));
+        let over = peer.who.time_left(wall).and_then(|left| now.checked_add(left));
         Self {
             peer,
             wire,
@@ -179,7 +179,7 @@ impl Socket {
             return true;
         }
         if self.over.is_some_and(|over| over <= now) {
-            self.close(CLOSE_NOT_PERMITTED, "the token has ended: come back with another one");
+            self.close(CLOSE_NOT_PERMITTED, TOKEN_ENDED);
         } else if self.held_up {
             // Whatever it says meanwhile is not heard.
             (self.heard, self.pinged) = (now, None);

@@ -11,6 +11,7 @@ use bytestring::ByteString;
 use super::error::{limit, refusal_frame, result_frame};
 use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Connection, ConnectionRef};
+use crate::actors::counts::Counted;
 use crate::actors::received::Held;
 
 /// How many requests of a connection are not answered yet.
@@ -24,6 +25,7 @@ pub struct Ticket {
     id: Option<String>,
     to: ConnectionRef,
     in_flight: InFlight,
+    _counted: Counted,
     /// Bytes of the longest answer.
     max_answer: usize,
     /// What was sent, until it is answered.
@@ -47,8 +49,8 @@ impl InFlight {
             return Err(limit("requests_in_flight", "too many requests in flight: wait for answers"));
         }
         self.0.fetch_add(1, Ordering::AcqRel);
-        let held = to.received.hold_request(bytes);
-        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), max_answer, _held: held })
+        let (_counted, _held) = (to.count_request(), to.received.hold_request(bytes));
+        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), _counted, max_answer, _held })
     }
 }
 

@@ -6,7 +6,7 @@ use super::named;
 use super::pages::{literals_behind, page, words};
 
 /// By its name in the metric: the test that meets it, sees what is said and that it is counted, and goes on.
-const SHOWN: [(&str, &str); 35] = [
+const SHOWN: [(&str, &str); 36] = [
     ("action", "host bounds::an_action_is_bounded_as_a_whole_beside_the_files_that_it_brings"),
     (
         "agent_message",
@@ -40,6 +40,7 @@ const SHOWN: [(&str, &str); 35] = [
     ("sessions", "host sessions::a_session_that_cannot_be_made_is_refused_by_its_own_code"),
     ("silence", "host bounds::a_socket_that_answers_no_ping_is_closed_and_its_client_comes_back"),
     ("subscriptions", "host bounds::a_connection_has_so_many_subscriptions_and_those_before_go_on"),
+    ("tokens", "host people::somebody_has_so_many_good_tokens_and_no_more"),
     ("title", "host bounds::a_title_is_bounded"),
     (
         "turn_processes",
@@ -56,7 +57,7 @@ const SHOWN: [(&str, &str); 35] = [
 /// A limit that shares its test with another one, or that no test can meet at will.
 const BESIDE: [(&str, &str); 2] = [
     ("workers", "met with `worker_depth`"),
-    ("handshake_rounds", "its channels would have to change between each of three readings"),
+    ("handshake_rounds", "its channels would have to change between each of eight readings"),
 ];
 
 fn counted() -> BTreeSet<String> {

@@ -152,6 +152,8 @@ async fn a_peer_chat_is_announced_before_the_answer_and_has_the_sessions_agent_a
     let mut client = host.client("c").await;
     let params = json!({ "channel": S, "workingDirectories": [one, two] });
     client.ask("createSession", params).await.unwrap();
+    // The root says by itself how many there are.
+    client.until_type("root/activeSessionsChanged").await;
     session(&mut client).await;
     client.drain().await;
     client.create_chat(S, "ahp-chat:/p").await;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrollback::access::Identity;
 use scrollback::actors::agent::AgentInput;
-use scrollback::actors::host::HostSettings;
+use scrollback::actors::connection::Caller;
+use scrollback::actors::host::{CreateSession, HostSettings};
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, chat_of, is_ending, types};
+use crate::harness::{Client, Mirrored, Options, RecordingAgent, TestHost, chat_of, eventually, is_ending, types};
 
 const S: &str = "ahp-session:/s";
 const ROOT: &str = "ahp-root://";
@@ -340,4 +342,22 @@ async fn a_call_that_a_restart_cut_off_has_failed_and_is_made_again_when_its_tur
         .collect();
     assert_eq!(calls, [json!(false), json!(true)]);
     verify(store.as_ref(), &mut |_| {}).unwrap();
+}
+
+/// Its session would be awake for ever, and its tools offered by nobody: nobody says a second time that it left.
+#[tokio::test]
+async fn a_client_whose_connection_was_gone_before_it_was_listed_has_the_grace_time_to_come_back() {
+    let short = Duration::from_millis(20);
+    let settings = HostSettings { idle_timeout: short, client_grace: short, ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..Options::default() });
+    let nobody = Caller::nobody("root:test");
+    let gone = Caller { client_id: "gone".into(), who: Arc::new(Identity::root("test")), ..nobody };
+    let client = serde_json::from_value(json!({ "clientId": "gone", "tools": [] })).unwrap();
+    let command = CreateSession { uri: S.into(), active_client: Some(client), ..CreateSession::default() };
+    let (answered, answer) = tokio::sync::oneshot::channel();
+    host.host.create_session(&gone, command, Box::new(|answer| answered.send(answer.is_ok()).unwrap()));
+    assert!(answer.await.unwrap(), "createSession was refused");
+    eventually("the session sleeps", || host.host.actors() == 0).await;
+    let mut watcher = host.client("w").await;
+    assert_eq!(watcher.subscribe(S).await["state"]["activeClients"], json!([]));
 }

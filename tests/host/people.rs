@@ -1,6 +1,6 @@
 //! People with tokens of their own: who they are, what they may do, and how that ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
@@ -105,7 +105,7 @@ async fn a_token_is_good_until_it_ends_is_replaced_or_its_person_goes() {
 #[tokio::test]
 async fn an_open_connection_ends_when_its_token_does() {
     let host = TestHost::in_memory();
-    let expires = Some(Duration::from_millis(300));
+    let expires = Some(Duration::from_secs(2));
     let change = PeopleChange::Add { name: "ada".into(), roles: vec![Role::Guest], grants: Vec::new(), expires };
     let token = host.change_people(change).await.token.unwrap();
     let mut ada = host.client_of("a", &token).await;
@@ -333,19 +333,56 @@ async fn live_events_over_http_show_what_may_be_read_and_end_with_it() {
     assert_eq!(one("/api/log".into()), 403);
     assert_eq!(one("/api/users".into()), 403);
     let live = get("/api/events").header("Accept", "text/event-stream").call().unwrap();
+    let (heard, shown) = (Arc::new(Mutex::new(String::new())), "shown");
+    let kept = Arc::clone(&heard);
     let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        let _ = std::io::Read::read_to_string(&mut live.into_body().into_reader(), &mut text);
-        text
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(live.into_body().into_reader()));
+        lines.map_while(Result::ok).for_each(|line| kept.lock().unwrap().push_str(&line));
     });
     root.subscribe(T).await;
     root.subscribe(S).await;
     root.accepted(T, json!({ "type": "session/titleChanged", "title": "hidden" })).await;
-    root.accepted(S, json!({ "type": "session/titleChanged", "title": "shown" })).await;
+    root.accepted(S, json!({ "type": "session/titleChanged", "title": shown })).await;
+    eventually("what may be read is heard", || heard.lock().unwrap().contains(shown)).await;
     host.change_people(PeopleChange::Remove { name: "ada".into() }).await;
     eventually("the stream ends", || reader.is_finished()).await;
-    let heard = reader.join().unwrap();
+    let heard = heard.lock().unwrap().clone();
     assert!(!heard.contains("hidden") && !heard.contains(T), "{heard}");
+}
+
+#[tokio::test]
+async fn somebody_has_so_many_good_tokens_and_no_more() {
+    let host = TestHost::in_memory();
+    let first = host.add_person("ada", &[Role::Guest], &[]).await;
+    let token = |replace| PeopleChange::Token { name: "ada".into(), replace, expires: None };
+    for _ in 1..100 {
+        host.change_people(token(false)).await;
+    }
+    let refusal = host.host.change_people(&Identity::root("test"), token(false)).await.unwrap_err();
+    assert_eq!(refusal.code, "limit-exceeded");
+    assert!(Client::connect_with(host.address, &first).await.is_ok());
+    let last = host.change_people(token(true)).await;
+    assert_eq!(last.tokens.len(), 1);
+    assert!(Client::connect_with(host.address, &last.token.unwrap()).await.is_ok());
+}
+
+#[tokio::test]
+async fn streams_end_with_the_token_that_they_came_with() {
+    let host = TestHost::in_memory();
+    host.client("root").await.create_session(S).await;
+    for (name, path, accept) in
+        [("ada", "/api/events", "text/event-stream"), ("bob", "/api/log?follow=true", "application/x-ndjson")]
+    {
+        let expires = Some(Duration::from_secs(2));
+        let change = PeopleChange::Add { name: name.into(), roles: vec![Role::Admin], grants: Vec::new(), expires };
+        let token = host.change_people(change).await.token.unwrap();
+        let request = ureq::get(format!("http://{}{path}", host.address)).header("Accept", accept);
+        let live = request.header("Authorization", format!("Bearer {token}")).call().unwrap();
+        let reader = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut live.into_body().into_reader(), &mut std::io::sink());
+        });
+        eventually("the stream ends", || reader.is_finished()).await;
+    }
 }
 
 /// A host that takes tokens of an issuer, and one of its keys.

@@ -68,6 +68,12 @@ fn refusals(chat: &str, newest: u64) -> Vec<(&'static str, Value, i64, &'static 
     vec![
         ("initialize", json!({ "channel": ROOT }), -32600, "already-initialized"),
         ("reconnect", json!({ "channel": ROOT }), -32600, "already-initialized"),
+        (
+            "authenticate",
+            json!({ "channel": ROOT, "resource": "https://none.example", "token": "t" }),
+            -32602,
+            "unknown-resource",
+        ),
         ("subscribe", json!({ "channel": NOWHERE }), -32008, "not-found"),
         ("subscribe", json!({ "channel": "ahp-session:/gone" }), -32008, "not-found"),
         ("subscribe", json!({ "channel": "ahp-chat:/closed" }), -32008, "not-found"),

@@ -88,7 +88,7 @@ impl ChatActor {
         }
         let size = checked.page.len();
         let on_the_way = self.pages_in_flight.load(Ordering::Acquire);
-        if on_the_way > 0 && on_the_way + size > PAGES_AHEAD * settings.max_visual {
+        if on_the_way > 0 && on_the_way + size > PAGES_AHEAD.saturating_mul(settings.max_visual) {
             let text = "pages of this chat are waiting for the disk: try again";
             return Err(Refusal::new(RefusalKind::Unavailable, "busy", text));
         }

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use actix::Actor;
 use actix::prelude::SendError;
-use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -44,7 +43,7 @@ use crate::actors::core::ClientAction;
 use crate::actors::identity::Identity;
 use crate::actors::moves::{MoveChat, MoveTo};
 use crate::actors::owed::{self, OwedResumes};
-use crate::actors::people::PeopleInForce;
+use crate::actors::people::{PeopleInForce, Reads};
 use crate::actors::probing::{AgentReport, Probes};
 use crate::actors::registry::{Registry, Resolved};
 use crate::actors::rejection::{Code, Rejection};
@@ -60,7 +59,7 @@ use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
 use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
-use crate::projections::action::{Action, type_of};
+use crate::projections::action::{Action, ActionFault, type_of};
 use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
@@ -384,17 +383,16 @@ impl Host {
             sent::clean(message);
             sent::lighten(message);
         }
-        // What is malformed goes the same way, so that a client hears of its actions in the order in which it sent them.
-        let action = Action::from_json(value).map_err(Rejection::from);
-        let granted = |action: &Action| {
-            self.check_permitted(caller, &found, action, needs)?;
-            match found.kind {
-                ChannelKind::Session => self.check_granted(&action.decoded),
-                _ => Ok(()),
+        // What is refused goes the same way, so that a client hears of its actions in the order in which it sent them.
+        let parsed = Action::from_json(value);
+        let action = self.check_permitted(caller, &found, &parsed, needs).and_then(|()| {
+            let action = parsed.map_err(Rejection::from)?;
+            if found.kind == ChannelKind::Session {
+                self.check_granted(&action.decoded)?;
             }
-        };
-        let fits = |action: &Action| chat::check_length(action.bytes.len(), &self.shared.settings);
-        let action = action.and_then(|action| granted(&action).and_then(|()| fits(&action)).map(|()| Box::new(action)));
+            chat::check_length(action.bytes.len(), &self.shared.settings)?;
+            Ok(Box::new(action))
+        });
         match found.kind {
             ChannelKind::Root => self.dispatch_to_root(client, action),
             // Its name is nobody's to find.
@@ -405,18 +403,23 @@ impl Host {
         }
     }
 
+    /// Whether `caller` may send an action of this type, before anything else of it is looked at.
     fn check_permitted(
         &self,
         caller: &Caller,
         found: &Resolved,
-        action: &Action,
+        action: &Result<Action, ActionFault>,
         needs: &Needs,
     ) -> Result<(), Rejection> {
-        let operation = needs(found.kind, &type_of(&action.bytes));
+        let kind = match action {
+            Ok(action) => type_of(&action.bytes),
+            Err(ActionFault::Malformed { action, .. }) => action.as_str().into(),
+            // What nobody knows is refused as such, for everybody.
+            Err(ActionFault::NoType | ActionFault::Unknown(_)) => return Ok(()),
+        };
+        let operation = needs(found.kind, &kind);
         let may = |operation| self.shared.may_there(&caller.who, operation, found);
-        // What nobody knows is refused as such, for everybody.
-        let is_unknown = matches!(action.decoded, StateAction::Unknown(_));
-        if caller.who.is_root() || is_unknown || operation.is_some_and(may) {
+        if caller.who.is_root() || operation.is_some_and(may) {
             return Ok(());
         }
         let text = match operation {
@@ -447,7 +450,7 @@ impl Host {
 
     /// Whether `who` may read what `channel` names now.
     pub fn may_read(&self, who: &Identity, channel: &str) -> bool {
-        self.shared.may_read_named(who, channel)
+        self.shared.reads(who, channel) == Reads::Yes
     }
 
     /// Whether who was let in would be let in now.
@@ -529,7 +532,7 @@ impl Host {
     pub fn create_chat(&self, caller: &Caller, command: CreateChat, reply: Reply) {
         if let Some(source) = command.source.as_ref().map(Source::chat)
             && !matches!(command.source, Some(Source::ForkAt { .. }))
-            && !self.shared.may_read_named(&caller.who, source)
+            && self.shared.reads(&caller.who, source) != Reads::Yes
         {
             let text = format!("source: there is no chat {source}");
             return reply(Err(Refusal::new(RefusalKind::NotFound, "not-found", text)));
@@ -552,12 +555,16 @@ impl Host {
         {
             return reply(Err(refusal));
         }
-        let may = |operation, session: &Channel| self.shared.may(&caller.who, operation, Some(session.as_str()));
+        // A closed chat is for those who read the log.
+        let reads = match self.shared.registry.resolve(source) {
+            Ok(Some(found)) => self.shared.may_read(&caller.who, &found),
+            _ => self.may_read_log_of(&caller.who, source),
+        };
+        let forks = |session: &Channel| self.shared.may(&caller.who, Operation::ChatFork, Some(session.as_str()));
         let session = match self.shared.registry.session_of_chat(source) {
-            Ok(Some(session)) if may(Operation::ChatTurns, &session) && may(Operation::ChatFork, &session) => session,
-            Ok(Some(session)) if may(Operation::ChatTurns, &session) => {
-                let text = format!("needs {}, which was not granted", Operation::ChatFork);
-                return reply(Err(Refusal::new(RefusalKind::NotPermitted, "not-permitted", text)));
+            Ok(Some(session)) if caller.who.is_root() || reads && forks(&session) => session,
+            Ok(Some(_)) if reads => {
+                return reply(Err(Refusal::not_permitted(Operation::ChatFork)));
             }
             Ok(_) => {
                 let text = format!("there is no chat {source}");
@@ -658,7 +665,7 @@ impl Host {
         };
         let (answered, answer) = tokio::sync::oneshot::channel();
         let reply = Box::new(move |answer| drop(answered.send(answer)));
-        self.to_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply });
+        self.shared.tell_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply })?;
         let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
         answer.await.map_err(stopping)?.map(|_| ())
     }
@@ -758,11 +765,18 @@ fn way_of(
         Ok(_) => Err(not_found(uri)),
         Err(fault) => Err(Refusal::log_unavailable(fault)),
     };
+    // Moves go one at a time: what was so when this one was asked for may be otherwise now.
+    let permit = |operation: Operation, found: &Resolved| match shared.may_there(who, operation, found) {
+        true => Ok(()),
+        false => Err(Refusal::not_permitted(operation)),
+    };
     let found = find(chat, ChannelKind::Chat)?;
+    permit(Operation::ChatMove, &found)?;
     let to = match destination {
         Destination::NewSession => MoveTo::NewSession,
         Destination::Session { session, after } => {
             let session = find(&session, ChannelKind::Session)?;
+            permit(Operation::ChatCreate, &session)?;
             MoveTo::Session { session: session.channel, id: session.id, after }
         }
     };

@@ -14,6 +14,7 @@ use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::connection::{Caller, Connection, ConnectionId, Subscription};
 use crate::actors::envelope::Envelope;
 use crate::actors::host::OnSnapshot;
+use crate::actors::people::Reads;
 use crate::actors::shared::Shared;
 use crate::events::{Channel, ChannelId};
 use crate::resources::{Change, ChangeKind, ResourceFault, Watch, WatchId, Watching};
@@ -159,7 +160,8 @@ impl Host {
     /// Subscribes to a watch; gives `then` back where `alias` names none.
     pub(super) fn subscribe_to_watch(&self, caller: &Caller, alias: &str, then: OnSnapshot) -> Option<OnSnapshot> {
         let channel = Channel::from(alias);
-        if !alias.starts_with(NAME) || !locked(&self.shared.watches.held).contains_key(&channel) {
+        let is_held = is_watch(alias) && locked(&self.shared.watches.held).contains_key(&channel);
+        if !is_held || self.shared.reads(&caller.who, alias) != Reads::Yes {
             return Some(then);
         }
         let subscription = Subscription { alias: channel.clone(), channel: channel.clone(), from_seq: 0, window: None };

@@ -10,7 +10,6 @@ use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::host::Host;
 use crate::actors::identity::Identity;
 use crate::actors::root::RootMessage;
-use crate::actors::session::refusal_of_lost;
 use crate::actors::shared::Shared;
 use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
@@ -23,6 +22,9 @@ use crate::projections::people::{Grant, KeptToken, PEOPLE, People, Person, Role,
 const TOKEN_BYTES: usize = 32;
 /// How tokens begin, so that they are found where they should not be.
 pub const TOKEN: &str = "sbt_";
+/// How soon a token may end, and how late.
+pub const MIN_EXPIRY: Duration = Duration::from_secs(1);
+pub const MAX_EXPIRY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The most tokens of one person.
 const MAX_TOKENS: usize = 100;
 
@@ -113,21 +115,29 @@ impl Host {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub async fn change_people(&self, who: &Identity, change: PeopleChange) -> Result<Told, Refusal> {
-        let shared = &self.shared;
-        let _one_at_a_time = shared.people.changing.lock().await;
-        let now = shared.clock.now();
-        let people = shared.people.now();
-        let Decided { name, facts, token } = decide(shared, who, &people, change, now)?;
-        let mut after = People::clone(&people);
-        facts.iter().for_each(|fact| after.apply(fact, now));
-        if !facts.is_empty() {
-            record(shared, who, &facts, now).await?;
-            shared.people.now.store(Arc::new(after.clone()));
-            shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
-        }
-        let person = after.get(&name).or_else(|| people.get(&name)).cloned().unwrap_or_default();
-        Ok(Told::of(&name, &person, token))
+        let (shared, who) = (Arc::clone(&self.shared), who.clone());
+        // Who asked may be gone before it is done: what is recorded has to be in force all the same.
+        let changed = tokio::spawn(async move { changed(&shared, &who, change).await });
+        changed.await.map_err(|fault| Refusal::new(RefusalKind::Internal, "internal", fault.to_string()))?
     }
+}
+
+async fn changed(shared: &Shared, who: &Identity, change: PeopleChange) -> Result<Told, Refusal> {
+    let mut channel = shared.people.changing.lock().await;
+    let now = shared.clock.now();
+    let people = shared.people.now();
+    let Decided { name, facts, token } = decide(shared, who, &people, change, now)?;
+    let mut after = People::clone(&people);
+    facts.iter().for_each(|fact| after.apply(fact, now));
+    if !facts.is_empty() {
+        record(shared, who, &facts, now, &mut channel).await?;
+        shared.people.now.store(Arc::new(after.clone()));
+        shared.hub.look_again(Some(Arc::from(format!("{USER}{name}"))));
+    }
+    // Who was removed has no token any more.
+    let gone = || people.get(&name).map(|person| Person { tokens: Vec::new(), ..person.clone() });
+    let person = after.get(&name).cloned().or_else(gone).unwrap_or_default();
+    Ok(Told::of(&name, &person, token))
 }
 
 /// What is to be recorded, and the token that was made for it.
@@ -189,7 +199,9 @@ fn decide(
         PeopleChange::Token { name, replace, expires } => {
             let person = there(&name)?;
             outranks(shared, who, person)?;
-            if !replace && person.tokens.len() >= MAX_TOKENS {
+            let living = person.tokens.iter().filter(|kept| kept.expires_at.is_none_or(|at| at > now)).count();
+            if !replace && living >= MAX_TOKENS {
+                metrics::counter!("scrollback_limit_met_total", "limit" => "tokens").increment(1);
                 let text = format!("{name} has {MAX_TOKENS} tokens, which is the most: replace them");
                 return Err(Refusal::new(RefusalKind::Unavailable, "limit-exceeded", text));
             }
@@ -230,7 +242,7 @@ fn outranks(shared: &Shared, who: &Identity, person: &Person) -> Result<(), Refu
     let (roles, grants): (Vec<_>, Vec<_>) =
         (person.roles.iter().copied().collect(), person.grants.iter().cloned().collect());
     holds(shared, who, &roles, &grants).map_err(|refusal| Refusal {
-        message: refusal.message.replace("nobody gives what", "nobody changes who may do what"),
+        message: refusal.message.replace("nobody gives what they may not do themselves", "they may do more than you"),
         ..refusal
     })
 }
@@ -240,10 +252,11 @@ fn token(name: &str, replaces: bool, expires: Option<Duration>, now: Millis) -> 
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    let expires = expires.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-    if expires == Some(0) {
-        return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", "expires: must be longer than nothing"));
+    if expires.is_some_and(|time| !(MIN_EXPIRY..=MAX_EXPIRY).contains(&time)) {
+        let text = "expires: from 1 second to 100 years";
+        return Err(Refusal::new(RefusalKind::InvalidParams, "invalid-params", text));
     }
+    let expires = expires.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     let mut random = [0; TOKEN_BYTES];
     getrandom::fill(&mut random)
         .map_err(|error| Refusal::new(RefusalKind::Internal, "internal", format!("no random bytes: {error}")))?;
@@ -258,16 +271,24 @@ fn token(name: &str, replaces: bool, expires: Option<Duration>, now: Millis) -> 
     Ok((token, made))
 }
 
-async fn record(shared: &Shared, who: &Identity, facts: &[Fact], at: Millis) -> Result<(), Refusal> {
-    let (channel, row) = (Channel::from(PEOPLE), catalogue::channel(shared.store.as_ref(), PEOPLE));
-    let known = row.map_err(Refusal::log_unavailable)?.map(|row| ChannelId(row.id));
-    let id = known.unwrap_or_else(|| shared.store.new_channel_id());
-    let rows = match known {
-        Some(_) => Vec::new(),
-        None => catalogue::register(&channel, id, ChannelKind::People, ChannelId(0)),
+/// Records facts of the people; `channel` is the number of theirs, once it is handed over.
+async fn record(
+    shared: &Shared,
+    who: &Identity,
+    facts: &[Fact],
+    at: Millis,
+    channel: &mut Option<ChannelId>,
+) -> Result<(), Refusal> {
+    let name = Channel::from(PEOPLE);
+    let (id, rows) = match *channel {
+        Some(id) => (id, Vec::new()),
+        None => {
+            let id = shared.store.new_channel_id();
+            (id, catalogue::register(&name, id, ChannelKind::People, ChannelId(0)))
+        }
     };
     let event = |fact: &Fact| NewEvent {
-        channel: channel.clone(),
+        channel: name.clone(),
         channel_id: id,
         kind: Kind::Host,
         at,
@@ -280,7 +301,8 @@ async fn record(shared: &Shared, who: &Identity, facts: &[Fact], at: Millis) -> 
     let (answered, answer) = oneshot::channel();
     let reply = Box::new(move |answer| drop(answered.send(answer)));
     let stopping = || Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
-    shared.root.get().ok_or_else(stopping)?.do_send(RootMessage::Record { batch, reply });
+    shared.tell_root(RootMessage::Record { batch, reply })?;
     answer.await.map_err(|_| stopping())??;
-    shared.writer.barrier().await.map_err(|lost| refusal_of_lost(&lost))
+    *channel = Some(id);
+    Ok(())
 }

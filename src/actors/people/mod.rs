@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use change::{PeopleChange, TOKEN, Told};
+pub use change::{MAX_EXPIRY, MIN_EXPIRY, PeopleChange, TOKEN, Told};
 
 use super::identity::Identity;
 use super::registry::Resolved;
 use super::shared::Shared;
 use crate::events::rows::ChannelKind;
-use crate::events::{Channel, ServerSeq, Store};
+use crate::events::{Channel, ChannelId, ServerSeq, Store};
 use crate::projections::people::{Grant, Operation, PEOPLE, People};
 use crate::projections::{FoldFault, catalogue, replay};
 
@@ -24,8 +24,9 @@ use crate::projections::{FoldFault, catalogue, replay};
 #[derive(Default)]
 pub struct PeopleInForce {
     now: ArcSwap<People>,
-    /// Held while a change is decided and recorded.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while a change is decided and recorded: the number of the people's channel, once it has one. With `interval` its row may not
+    /// be on disk yet.
+    changing: tokio::sync::Mutex<Option<ChannelId>>,
 }
 
 impl PeopleInForce {
@@ -35,12 +36,13 @@ impl PeopleInForce {
     /// [`FoldFault`] when they cannot be read.
     pub fn read(store: &dyn Store) -> Result<Self, FoldFault> {
         let row = catalogue::channel(store, PEOPLE)?;
-        let at = match row {
-            Some(row) => replay::fold::<People>(store, crate::events::ChannelId(row.id), ServerSeq::MAX, false)?,
+        let channel = row.map(|row| ChannelId(row.id));
+        let at = match channel {
+            Some(channel) => replay::fold::<People>(store, channel, ServerSeq::MAX, false)?,
             None => None,
         };
         let now = ArcSwap::from_pointee(at.map(|at| at.fold).unwrap_or_default());
-        Ok(Self { now, changing: tokio::sync::Mutex::default() })
+        Ok(Self { now, changing: tokio::sync::Mutex::new(channel) })
     }
 
     /// Who there is, as of now.
@@ -55,6 +57,21 @@ impl PeopleInForce {
         }
         let people = self.now.load();
         people.of_principal(&who.principal).is_some_and(|person| person.all_grants().any(holds))
+    }
+}
+
+/// Whether somebody may read a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    Yes,
+    No,
+    /// It is not there any more, or not yet, or cannot be looked up: that takes nothing away from anybody.
+    NotThere,
+}
+
+impl Reads {
+    fn known(may: bool) -> Self {
+        if may { Reads::Yes } else { Reads::No }
     }
 }
 
@@ -99,15 +116,18 @@ impl Shared {
         }
     }
 
-    /// Whether `who` may read what `channel` names; nobody may what names nothing.
-    pub fn may_read_named(&self, who: &Identity, channel: &str) -> bool {
+    /// Whether `who` may read what `channel` names now.
+    pub fn reads(&self, who: &Identity, channel: &str) -> Reads {
         if who.is_root() {
-            return true;
+            return Reads::Yes;
         }
         if super::host::is_watch(channel) {
-            return self.may(who, Operation::FileRead, None);
+            return Reads::known(self.may(who, Operation::FileRead, None));
         }
-        matches!(self.registry.resolve(channel), Ok(Some(found)) if self.may_read(who, &found))
+        match self.registry.resolve(channel) {
+            Ok(Some(found)) => Reads::known(self.may_read(who, &found)),
+            Ok(None) | Err(_) => Reads::NotThere,
+        }
     }
 
     /// The channel that `uri` names now, where `who` may read it: for everybody else there is none.

@@ -365,6 +365,22 @@ impl SessionActor {
         }
     }
 
+    /// A client uses the session: it has not left, unless its connection was gone before this came.
+    pub(super) fn is_used_by(&mut self, caller: &Caller, session: &Channel) {
+        self.shared.clients.sees(&caller.client_id, caller.connection.id, session);
+        if self.shared.clients.is_elsewhere(&caller.client_id, session, NO_CONNECTION) {
+            self.leaving.remove(&caller.client_id);
+        }
+    }
+
+    /// A client whose connection was gone before it was listed has the grace time to be here: nobody says again that it left.
+    pub(super) fn expect_entered(&mut self, core: &Core, client_id: &Arc<str>, ctx: &mut Context<Self>) {
+        let session = core.borrow().channel.clone();
+        if !self.shared.clients.is_elsewhere(client_id, &session, NO_CONNECTION) {
+            self.client_left(core, client_id, NO_CONNECTION, false, ctx);
+        }
+    }
+
     /// Nobody says that a client left which was here when the host stopped, or while the session could not be read: each has
     /// the grace time to be here.
     pub(super) fn expect_clients(&mut self, core: &Core, ctx: &mut Context<Self>) {

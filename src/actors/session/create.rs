@@ -101,11 +101,15 @@ impl SessionActor {
         }
         recording.finish(None);
         core.chats.insert(first.to_string(), cell);
-        for client in &core.fold.state.active_clients {
-            self.shared.clients.lists(&client.client_id, self.id, true);
-        }
+        let enters = !core.fold.state.active_clients.is_empty();
         self.announce(&core, first, command.progress_token, reply);
-        self.core = Some(Rc::new(RefCell::new(core)));
+        let core = Rc::new(RefCell::new(core));
+        if enters {
+            self.shared.clients.lists(&caller.client_id, self.id, true);
+            self.is_used_by(caller, &uri);
+            self.expect_entered(&core, &caller.client_id, ctx);
+        }
+        self.core = Some(core);
     }
 
     fn new_state(&self, command: &CreateSession) -> SessionState {

@@ -222,9 +222,7 @@ impl SessionActor {
             SessionMessage::Subscribe { channel, alias, caller, turns, then, again } => {
                 let subscriber = Subscriber { caller, alias, turns, then, again };
                 if channel == core.borrow().channel {
-                    let caller = &subscriber.caller;
-                    self.leaving.remove(&caller.client_id);
-                    self.shared.clients.sees(&caller.client_id, caller.connection.id, &channel);
+                    self.is_used_by(&subscriber.caller, &channel);
                     return subscribe(&core.borrow(), subscriber);
                 }
                 if of_canvas(channel.as_str()).is_some() {
@@ -366,14 +364,18 @@ impl SessionActor {
                 Ok(action) => *action,
                 Err(rejection) => return reject(&core.borrow().lane, client, rejection),
             };
-            if matches!(action.decoded, StateAction::SessionActiveClientSet(_)) {
-                self.leaving.remove(&client.caller.client_id);
-                self.shared.clients.sees(&client.caller.client_id, client.caller.connection.id, &channel);
+            let caller = client.caller.clone();
+            let enters = matches!(action.decoded, StateAction::SessionActiveClientSet(_));
+            if enters {
+                self.is_used_by(&caller, &channel);
             }
             let action = values::keeping_shown(core.borrow().fold.state.config.as_ref(), action);
             let configures = matches!(action.decoded, StateAction::SessionConfigChanged(_));
             let owed = owed::of_change(&core.borrow(), &action.decoded);
             self.act(core, client, action);
+            if enters {
+                self.expect_entered(core, &caller.client_id, ctx);
+            }
             if configures {
                 self.tell_configuration(&core.borrow());
             }

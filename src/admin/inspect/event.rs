@@ -75,6 +75,7 @@ impl EventLine {
 fn action_of(record: &Record) -> Box<RawValue> {
     let mut text = on_one_line(String::from_utf8_lossy(&record.action).into_owned());
     if record.kind == Kind::Host
+        && type_of(&record.action) == "host/userTokenMade"
         && let Ok(Fact::UserTokenMade { hash, .. }) = Fact::from_stored(&record.action)
     {
         text = text.replace(&hash, "");

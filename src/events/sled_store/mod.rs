@@ -14,10 +14,14 @@ mod erase;
 mod keys;
 mod log;
 mod open;
-mod pieces;
 mod rows;
-mod runs;
 mod tree;
+
+// Open for `fuzz/`, which hands them whatever a disk may hold.
+#[doc(hidden)]
+pub mod pieces;
+#[doc(hidden)]
+pub mod runs;
 
 #[cfg(test)]
 mod damage_tests;

@@ -160,7 +160,7 @@ impl Grant {
             Some(own) => own == subject,
         };
         // What is for one session covers nothing of the host's own.
-        let in_place = self.session.is_none() || subject.is_of_sessions();
+        let in_place = self.session.is_none() || (subject.is_of_sessions() && operation != Operation::LogAdmin);
         let fits = match self.what {
             What::All => true,
             What::Read => operation.reads(),
@@ -200,8 +200,12 @@ impl FromStr for Grant {
         let what =
             what_of(subject, what).ok_or_else(|| bad(format!("there are *, read, write, {}", words(subject))))?;
         if let Some(session) = session {
-            if !session.contains(":/") || session.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            let other_kind = session.starts_with("ahp-") && !session.starts_with("ahp-session:/");
+            if !session.contains(":/") || other_kind || session.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err(bad("behind @ stands the URI of a session, such as ahp-session:/<id>".into()));
+            }
+            if subject == Some(Subject::Log) && what != What::Read {
+                return Err(bad("of the log only read can be granted for one session".into()));
             }
             if subject.is_some_and(|subject| !subject.is_of_sessions()) {
                 return Err(bad("only chat, session, log and * can be granted for one session".into()));
@@ -266,6 +270,12 @@ impl<'de> Deserialize<'de> for Grant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
+}
+
+/// Reads what is known of a list in the log: a word that another version has granted is passed over, and so grants nothing.
+pub fn known<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
 }
 
 /// Grants under one name.
@@ -336,7 +346,15 @@ mod tests {
 
     #[test]
     fn a_grant_reads_back_as_it_was_written() {
-        for text in ["*:*", "chat:send", "*:read", "session:write@ahp-session:/a@b", "log:admin", "*:turns@demo:/x"] {
+        for text in [
+            "*:*",
+            "chat:send",
+            "*:read",
+            "session:write@ahp-session:/a@b",
+            "log:admin",
+            "*:turns@demo:/x",
+            "log:read@ahp-session:/s",
+        ] {
             assert_eq!(text.parse::<Grant>().unwrap().to_string(), text);
         }
     }
@@ -349,6 +367,7 @@ mod tests {
         assert!(problem("chat:reed").contains("turns, create"));
         assert!(problem("chat:admin").contains("turns"));
         assert!(problem("chat:send@nowhere").contains("ahp-session:/<id>"));
+        assert!(problem("chat:send@ahp-chat:/c").contains("ahp-session:/<id>"));
         assert!(problem("file:read@ahp-session:/s").contains("only chat, session, log"));
         assert!(problem("").contains("SUBJECT:OPERATION"));
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use grants::{BadGrant, Grant, Operation, Role, Subject};
+pub use grants::{BadGrant, Grant, Operation, Role, Subject, known};
 
 use super::action::Action;
 use super::fact::Fact;
