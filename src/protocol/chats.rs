@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::LONG;
 use super::error::invalid_params;
 use super::names;
 use super::params::{Params, check_name};
@@ -20,9 +21,6 @@ use crate::actors::session::sources::Source;
 use crate::events::Channel;
 use crate::events::channel::ROOT;
 use crate::projections::people::Operation;
-
-/// Bytes from which on an action is read on another thread.
-const LONG: usize = 256 << 10;
 
 /// Hands an action to its channel. Its fate is told by an envelope, never by an answer.
 ///

@@ -129,6 +129,8 @@ impl Default for ProtocolSettings {
 
 /// How many requests work on files at a time.
 const FILES_AT_ONCE: usize = 8;
+/// Bytes from which on a message is read on another thread: a worker serves many sockets.
+const LONG: usize = 256 << 10;
 /// How many long actions are read at a time.
 const LONG_ACTIONS_AT_ONCE: usize = 2;
 /// How many search for paths at a time.

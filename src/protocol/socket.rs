@@ -29,8 +29,8 @@ use tokio::time::{Instant, sleep_until};
 use super::error::count_limit;
 use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
-use super::peer::Peer;
-use super::{ProtocolSettings, Transport, Worker};
+use super::peer::{NOT_UTF_8, Peer};
+use super::{LONG, ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
 use crate::actors::connection::CLOSE_NOT_PERMITTED;
 use crate::actors::router::TOKEN_ENDED;
@@ -282,9 +282,10 @@ impl Socket {
             return;
         }
         match arrived {
+            Arrived::Text(bytes) if bytes.len() >= LONG => self.peer.receive_long(bytes),
             Arrived::Text(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => self.peer.receive(text),
-                Err(_) => self.close(1007, "a text message is not UTF-8"),
+                Err(_) => self.close(1007, NOT_UTF_8),
             },
             Arrived::Binary => self.peer.refuse_binary(),
             Arrived::Ping(payload) => self.wire.pong(payload),

@@ -153,7 +153,7 @@ pub fn frames(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
         refused += usize::from(sent.and_then(|()| until(&mut socket, b"rejectionReason")).is_ok());
         let more = frame(&padded(LIMIT + 1));
         let _ = socket.write_all(&more);
-        closed += usize::from(close_code(&mut socket) == Some(1009));
+        closed += usize::from(close_code(&mut socket, Duration::from_secs(5)) == Some(1009));
         if began.elapsed() > LONGEST {
             break;
         }

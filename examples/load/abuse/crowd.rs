@@ -100,7 +100,7 @@ fn listen(
     }
     let slow = sockets.iter_mut().take(SIZE / 10).filter_map(|socket| {
         let _ = socket.set_nonblocking(false);
-        close_code(socket)
+        close_code(socket, Duration::from_millis(50))
     });
     let slow = slow.filter(|code| *code == 1013).count();
     (said, read, slow)

@@ -101,8 +101,8 @@ pub fn until(stream: &mut TcpStream, marker: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Reads up to a close frame and returns its code; none where the connection ends without one, or nothing comes for a while.
-pub fn close_code(stream: &mut TcpStream) -> Option<u16> {
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+pub fn close_code(stream: &mut TcpStream, wait: Duration) -> Option<u16> {
+    let _ = stream.set_read_timeout(Some(wait));
     let (mut buffer, mut all) = (vec![0; 64 << 10], Vec::new());
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         all.extend_from_slice(buffer.get(..read).unwrap_or_default());
