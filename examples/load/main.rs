@@ -35,6 +35,10 @@ mod wake;
 
 use report::Report;
 
+/// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {

@@ -3,7 +3,11 @@
 //! Source: AHP `dispatchAction`, `createChat`, windows and `fetchTurns`.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
+use super::LONG;
 use super::error::invalid_params;
 use super::names;
 use super::params::{Params, check_name};
@@ -26,8 +30,27 @@ pub fn dispatch_action(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>) ->
     let channel = params.channel()?;
     let client_seq: i64 = params.required("clientSeq", "a whole number")?;
     let action = params.raw("action").ok_or_else(|| invalid_params("action", "is missing"))?;
-    peer.app.host.dispatch(caller, &channel, client_seq, action, &table::of_action);
+    if action.get().len() < LONG {
+        peer.app.host.dispatch(caller, &channel, client_seq, action, &table::of_action);
+    } else {
+        dispatch_long(peer, caller.clone(), channel, client_seq, action.to_owned());
+    }
     Ok(())
+}
+
+/// Hands over an action that takes its time to read, from a thread where that holds up nobody. Its sender is not read meanwhile.
+fn dispatch_long(peer: &Rc<Peer>, caller: Caller, channel: String, client_seq: i64, action: Box<RawValue>) {
+    let (app, working) = (Arc::clone(&peer.app), peer.work());
+    actix_rt::spawn(async move {
+        // Never closed.
+        let _turn = app.long_actions.acquire().await;
+        let host = Arc::clone(&app.host);
+        let dispatch = move || host.dispatch(&caller, &channel, client_seq, &action, &table::of_action);
+        if actix_web::web::block(dispatch).await.is_err() {
+            tracing::debug!("a long action came when the host stopped");
+        }
+        drop(working);
+    });
 }
 
 /// Creates a chat in a session; answers `null`.

@@ -73,7 +73,19 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 /// # Errors
 /// [`Malformed`], which is answered.
 pub fn split(text: &str, max_nesting: usize) -> Result<Incoming<'_>, Malformed> {
-    let too_deep = nesting(text.as_bytes()) > max_nesting;
+    split_read(text, max_nesting, is_too_deep(text, max_nesting))
+}
+
+/// Whether arrays and objects nest deeper than that, whatever else is wrong.
+pub fn is_too_deep(text: &str, max_nesting: usize) -> bool {
+    nesting(text.as_bytes()) > max_nesting
+}
+
+/// The same for a message of which it is known whether it nests too deep.
+///
+/// # Errors
+/// As [`split`].
+pub fn split_read(text: &str, max_nesting: usize, too_deep: bool) -> Result<Incoming<'_>, Malformed> {
     if !text.trim_start().starts_with('{') {
         // An array would be taken for the envelope's members in order.
         return Err(unreadable(text, "a message is an object"));

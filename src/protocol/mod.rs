@@ -129,6 +129,10 @@ impl Default for ProtocolSettings {
 
 /// How many requests work on files at a time.
 const FILES_AT_ONCE: usize = 8;
+/// Bytes from which on a message is read on another thread: a worker serves many sockets.
+const LONG: usize = 256 << 10;
+/// How many long actions are read at a time.
+const LONG_ACTIONS_AT_ONCE: usize = 2;
 /// How many search for paths at a time.
 const SEARCHES_AT_ONCE: usize = 4;
 
@@ -142,6 +146,8 @@ pub struct App {
     files: Arc<Semaphore>,
     /// The same for searches, which do not wait behind files.
     searches: Arc<Semaphore>,
+    /// The same for reading long actions, of each of which some copies are in memory meanwhile.
+    long_actions: Semaphore,
     /// The seats of all connections; live streams of events take theirs here too.
     pub seats: Arc<Seats>,
 }
@@ -153,7 +159,8 @@ impl App {
         let clients = ClientMemory::new(Arc::clone(&host));
         let files = Arc::new(Semaphore::new(FILES_AT_ONCE));
         let searches = Arc::new(Semaphore::new(SEARCHES_AT_ONCE));
-        Self { host, gate, settings, clients, files, searches, seats }
+        let long_actions = Semaphore::new(LONG_ACTIONS_AT_ONCE);
+        Self { host, gate, settings, clients, files, searches, long_actions, seats }
     }
 }
 

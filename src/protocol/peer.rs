@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use bytestring::ByteString;
 use serde_json::value::RawValue;
 
@@ -24,6 +25,8 @@ use crate::actors::host::is_watch;
 use crate::actors::router::Router;
 use crate::events::{Channel, ServerSeq};
 
+/// Why a socket is closed that says what is no text.
+pub const NOT_UTF_8: &str = "a text message is not UTF-8";
 /// What a binary frame is answered with: its id cannot be known.
 const BINARY: &str = "binary frames are not served: send JSON as text";
 
@@ -40,6 +43,8 @@ pub struct Peer {
     /// The connection was let go of.
     has_left: Cell<bool>,
     in_flight: InFlight,
+    /// What of its messages is being read elsewhere: nothing that it sent later is served before.
+    working: Cell<usize>,
     /// `view.turns` of the names that are subscribed, where it was given.
     views: RefCell<HashMap<Channel, u64>>,
     /// Subscriptions that are not answered yet: how many of each name.
@@ -54,6 +59,16 @@ pub struct Subscribing {
     pub waiting: usize,
     /// The client unsubscribed meanwhile.
     pub unsubscribed: bool,
+}
+
+/// What is being read elsewhere, until it is dropped.
+pub struct Working(Rc<Peer>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.set(self.0.working.get().saturating_sub(1));
+        self.0.to.received.look_again();
+    }
 }
 
 enum Phase {
@@ -76,6 +91,7 @@ impl Peer {
             phase: RefCell::new(Phase::Fresh),
             has_left: Cell::new(false),
             in_flight: InFlight::default(),
+            working: Cell::new(0),
             views: RefCell::default(),
             subscribing: RefCell::default(),
             subscribing_in_all: Cell::new(0),
@@ -84,9 +100,32 @@ impl Peer {
 
     /// Takes a text message.
     pub fn receive(self: &Rc<Self>, text: &str) {
+        self.receive_read(text, frame::is_too_deep(text, self.app.settings.max_nesting));
+    }
+
+    /// Takes a long message: it is looked through on another thread first. What comes behind it is served behind it.
+    pub fn receive_long(self: &Rc<Self>, bytes: Bytes) {
+        let (peer, working) = (Rc::clone(self), self.work());
+        actix_rt::spawn(async move {
+            let max_nesting = peer.app.settings.max_nesting;
+            let read = move || {
+                let text = ByteString::try_from(bytes).ok()?;
+                let too_deep = frame::is_too_deep(&text, max_nesting);
+                Some((text, too_deep))
+            };
+            match actix_web::web::block(read).await {
+                Ok(Some((text, too_deep))) => peer.receive_read(&text, too_deep),
+                Ok(None) => peer.connection.close(1007, NOT_UTF_8.into()),
+                Err(_) => tracing::debug!("a long message came when the host stopped"),
+            }
+            drop(working);
+        });
+    }
+
+    fn receive_read(self: &Rc<Self>, text: &str, too_deep: bool) {
         metrics::counter!("scrollback_frames_received_total").increment(1);
         let settings = &self.app.settings;
-        match frame::split(text, settings.max_nesting) {
+        match frame::split_read(text, settings.max_nesting, too_deep) {
             Ok(Incoming::Request { id, method, params }) => {
                 let max_answer = settings.max_message_sent;
                 match self.in_flight.ticket(id, text.len(), &self.to, settings.max_in_flight, max_answer) {
@@ -98,6 +137,17 @@ impl Peer {
             Ok(Incoming::Response { id, outcome }) => self.take_answer(id, outcome),
             Err(malformed) => self.push(malformed.frame()),
         }
+    }
+
+    /// Begins to read something elsewhere.
+    pub fn work(self: &Rc<Self>) -> Working {
+        self.working.set(self.working.get() + 1);
+        Working(Rc::clone(self))
+    }
+
+    /// Whether something is being read.
+    pub fn is_working(&self) -> bool {
+        self.working.get() > 0
     }
 
     /// Takes an answer to what the host asked. One to something that nobody asked is ignored.

@@ -29,8 +29,8 @@ use tokio::time::{Instant, sleep_until};
 use super::error::count_limit;
 use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
-use super::peer::Peer;
-use super::{ProtocolSettings, Transport, Worker};
+use super::peer::{NOT_UTF_8, Peer};
+use super::{LONG, ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
 use crate::actors::connection::CLOSE_NOT_PERMITTED;
 use crate::actors::router::TOKEN_ENDED;
@@ -239,9 +239,8 @@ impl Socket {
     fn is_too_much(&self) -> bool {
         let settings = self.settings();
         let received = &self.peer.to.received;
-        self.closing.is_none()
-            && received.is_full(settings.max_actions_in_flight, settings.max_received)
-            && !self.peer.connection.is_asked()
+        let is_full = received.is_full(settings.max_actions_in_flight, settings.max_received);
+        self.closing.is_none() && (self.peer.is_working() || (is_full && !self.peer.connection.is_asked()))
     }
 
     /// Serves the messages that are there, as long as there is room; says whether the socket is over.
@@ -283,9 +282,10 @@ impl Socket {
             return;
         }
         match arrived {
+            Arrived::Text(bytes) if bytes.len() >= LONG => self.peer.receive_long(bytes),
             Arrived::Text(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => self.peer.receive(text),
-                Err(_) => self.close(1007, "a text message is not UTF-8"),
+                Err(_) => self.close(1007, NOT_UTF_8),
             },
             Arrived::Binary => self.peer.refuse_binary(),
             Arrived::Ping(payload) => self.wire.pong(payload),

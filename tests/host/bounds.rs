@@ -306,3 +306,31 @@ async fn a_socket_that_answers_no_ping_is_closed_and_its_client_comes_back() {
     back.subscribe(&chat).await;
     nothing_is_lost(&host, &mut back, &chat).await;
 }
+
+#[tokio::test]
+async fn a_long_action_is_read_elsewhere_and_keeps_its_place() {
+    let host = TestHost::in_memory();
+    let (mut client, chat) = host.open(&[]).await;
+    let long = "x".repeat(600_000);
+    let mut sent = Vec::new();
+    for n in 0..5 {
+        for text in [format!("{n} {long}"), format!("{n} short")] {
+            sent.push(client.dispatch(&chat, draft(message(&text))).await);
+        }
+    }
+    // What is sent behind is answered behind.
+    client.ask("ping", json!({ "channel": ROOT })).await.unwrap();
+    let mut heard = Vec::new();
+    while heard.len() < sent.len() {
+        let envelope = client.envelope(|e| e["origin"].is_object()).await;
+        assert_eq!(envelope.get("rejectionReason"), None, "{}", envelope["rejectionReason"]);
+        heard.push(envelope["origin"]["clientSeq"].as_i64().unwrap());
+    }
+    assert_eq!(heard, sent);
+    assert_eq!(client.subscribe(&chat).await["state"]["draft"]["text"], json!("4 short"));
+    // Its sender may go meanwhile.
+    client.dispatch(&chat, draft(message(&format!("last {long}")))).await;
+    client.drop_socket().await;
+    let mut other = host.client("d").await;
+    nothing_is_lost(&host, &mut other, &chat).await;
+}

@@ -1,11 +1,12 @@
 //! What each abuser does. All loops are bounded, and each ends after [`LONGEST`].
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::crowd::Crowd;
 use super::served::Served;
 use super::sockets::{close_code, frame, pause, request, shaken, tcp, until, upgrade, yield_to_others};
 use crate::Scale;
@@ -16,11 +17,9 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Threads that open sockets.
 const OPENERS: usize = 4;
 const LIMIT: usize = 48 << 20;
-/// A pong that nobody asked for.
-const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
 
 /// `count` sockets that have shaken hands; how many could not.
-fn many(served: &Served, count: usize, name: &str) -> (Vec<TcpStream>, usize) {
+pub fn many(served: &Served, count: usize, name: &str) -> (Vec<TcpStream>, usize) {
     let mut all = Vec::with_capacity(count);
     let open = |opener: usize| {
         yield_to_others();
@@ -38,7 +37,7 @@ fn many(served: &Served, count: usize, name: &str) -> (Vec<TcpStream>, usize) {
 }
 
 /// Sockets that shake hands and then say nothing.
-pub fn idle(scale: Scale, served: &Served) -> String {
+pub fn idle(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     let began = Instant::now();
     let (sockets, missing) = many(served, scale.of(5_000, 1_000), "idle");
     let opened = began.elapsed();
@@ -46,68 +45,12 @@ pub fn idle(scale: Scale, served: &Served) -> String {
     format!("{} opened in {:.1} s, {missing} not", sockets.len(), opened.as_secs_f64())
 }
 
-/// Sockets that subscribe to a chat in which something long is said again and again; every tenth never reads.
-pub fn deaf(scale: Scale, served: &Served) -> String {
-    yield_to_others();
-    let mut speaker = Client::shaken(served.address, "speaker");
-    let chat = speaker.session("ahp-session:/loud", "demo");
-    let (mut sockets, missing) = many(served, 1_000, "hearer");
-    let subscribe = frame(&request(2, "subscribe", &json!({ "channel": chat }).to_string()));
-    for socket in &mut sockets {
-        if socket.write_all(&subscribe).and_then(|()| until(socket, br#""id":2,"#)).is_err() {
-            eprintln!("  a hearer could not subscribe");
-        }
-        let _ = socket.set_nonblocking(true);
-    }
-    let mut deaf = sockets.split_off(sockets.len() * 9 / 10);
-    let began = Instant::now();
-    let long = "x".repeat(16 << 10);
-    let mut buffer = vec![0; 256 << 10];
-    let (mut said, mut read) = (0, 0);
-    while began.elapsed() < scale.of(Duration::from_secs(100), Duration::from_secs(10)).min(LONGEST) {
-        let draft = json!({ "text": format!("{said} {long}"), "origin": { "kind": "user" } });
-        speaker.dispatch(&chat, &json!({ "type": "chat/draftChanged", "draft": draft }));
-        said += 1;
-        if said % 100 == 0 {
-            // Nobody here answers pings, and nobody is silent.
-            for socket in sockets.iter_mut().chain(&mut deaf) {
-                let _ = socket.write_all(PONG);
-            }
-        }
-        let next = began + Duration::from_millis(100) * said;
-        while Instant::now() < next {
-            for socket in &mut sockets {
-                read += drain(socket, &mut buffer);
-            }
-            pause(Duration::from_millis(10));
-        }
-    }
-    let deaf: Vec<_> = deaf
-        .into_iter()
-        .map(|mut socket| {
-            let _ = socket.set_nonblocking(false);
-            close_code(&mut socket)
-        })
-        .collect();
-    let slow = deaf.iter().filter(|code| **code == Some(1013)).count();
-    format!(
-        "{missing} not opened; {said} drafts of 16 KiB, {:.0} MB read, {slow} of {} that never read closed with 1013",
-        read as f64 / 1e6,
-        deaf.len()
-    )
-}
-
-/// Reads what is there.
-fn drain(socket: &mut TcpStream, buffer: &mut [u8]) -> usize {
-    let mut all = 0;
-    loop {
-        match socket.read(buffer) {
-            Ok(0) => return all,
-            Ok(read) => all += read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return all,
-        }
-    }
+/// A tenth of the crowd that was there before stops to read.
+pub fn deaf(scale: Scale, _: &Served, crowd: Option<&Crowd>) -> String {
+    let Some(crowd) = crowd else { return "nobody is there".into() };
+    crowd.stop_to_read();
+    pause(scale.of(Duration::from_secs(110), Duration::from_secs(10)).min(LONGEST));
+    "every tenth stopped to read".into()
 }
 
 fn counts(scale: Scale) -> (usize, usize) {
@@ -119,7 +62,7 @@ fn chat(session: usize, chat: usize) -> String {
 }
 
 /// The chats for the next one.
-pub fn make_chats(scale: Scale, served: &Served) {
+pub fn make_chats(scale: Scale, served: &Served) -> Option<Crowd> {
     let (sessions, chats) = counts(scale);
     let mut maker = Client::shaken(served.address, "maker");
     for session in 0..sessions {
@@ -129,10 +72,11 @@ pub fn make_chats(scale: Scale, served: &Served) {
             maker.ask("createChat", &json!({ "channel": uri, "chat": chat(session, n) }));
         }
     }
+    None
 }
 
 /// A client that subscribes to as many channels as one may, and to one more.
-pub fn channels(scale: Scale, served: &Served) -> String {
+pub fn channels(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     yield_to_others();
     let (sessions, chats) = counts(scale);
     let mut client = Client::shaken(served.address, "subscriber");
@@ -154,7 +98,7 @@ pub fn channels(scale: Scale, served: &Served) -> String {
 }
 
 /// A client that sends as fast as it can, and reads what comes back.
-pub fn actions(scale: Scale, served: &Served) -> String {
+pub fn actions(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     yield_to_others();
     let count = scale.of(100_000, 20_000);
     let mut client = Client::shaken(served.address, "quick");
@@ -189,7 +133,7 @@ pub fn actions(scale: Scale, served: &Served) -> String {
 }
 
 /// Frames as long as one may be, as a ping and as a draft, and one byte longer.
-pub fn frames(scale: Scale, served: &Served) -> String {
+pub fn frames(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     yield_to_others();
     let ping = request(2, "ping", r#"{"channel":"ahp-root://"}"#);
     let padded = |length: usize| format!("{ping}{}", " ".repeat(length - ping.len()));
@@ -209,7 +153,7 @@ pub fn frames(scale: Scale, served: &Served) -> String {
         refused += usize::from(sent.and_then(|()| until(&mut socket, b"rejectionReason")).is_ok());
         let more = frame(&padded(LIMIT + 1));
         let _ = socket.write_all(&more);
-        closed += usize::from(close_code(&mut socket) == Some(1009));
+        closed += usize::from(close_code(&mut socket, Duration::from_secs(5)) == Some(1009));
         if began.elapsed() > LONGEST {
             break;
         }
@@ -218,7 +162,7 @@ pub fn frames(scale: Scale, served: &Served) -> String {
 }
 
 /// Messages that nest deeper than anything is parsed.
-pub fn nesting(scale: Scale, served: &Served) -> String {
+pub fn nesting(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     yield_to_others();
     let deep = 100_000;
     let shapes = [
@@ -242,7 +186,7 @@ pub fn nesting(scale: Scale, served: &Served) -> String {
 }
 
 /// Upgrades that come a byte a second; who is cut off begins again.
-pub fn slowloris(scale: Scale, served: &Served) -> String {
+pub fn slowloris(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     yield_to_others();
     let count = scale.of(2_000, 500);
     let head = upgrade(served.address);

@@ -6,6 +6,7 @@
 //! if they are anywhere.
 
 mod cases;
+mod crowd;
 mod honest;
 mod served;
 mod sockets;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::Scale;
 use crate::report::{Goal, Report, percentile};
+use crowd::Crowd;
 use honest::{Honest, Phase, Samples};
 use served::Served;
 
@@ -24,17 +26,17 @@ const MEMORY: f64 = 1_024.0;
 const LATER: Duration = Duration::from_secs(60);
 
 /// An abuse: it ends by itself, in at most some two minutes. Returns what it has to say of itself.
-type Abuse = fn(Scale, &Served) -> String;
+type Abuse = fn(Scale, &Served, Option<&Crowd>) -> String;
 
 /// What is there before anything is measured.
-type Ready = fn(Scale, &Served);
+type Ready = fn(Scale, &Served) -> Option<Crowd>;
 
 pub fn idle(scale: Scale, report: &mut Report) {
     case("5,000 idle connections", nothing, cases::idle, scale, report);
 }
 
 pub fn deaf(scale: Scale, report: &mut Report) {
-    case("1,000 connections, 100 never read", nothing, cases::deaf, scale, report);
+    case("1,000 connections, 100 never read", |_, served| Some(Crowd::gather(served)), cases::deaf, scale, report);
 }
 
 pub fn channels(scale: Scale, report: &mut Report) {
@@ -57,12 +59,14 @@ pub fn slowloris(scale: Scale, report: &mut Report) {
     case("slowloris", nothing, cases::slowloris, scale, report);
 }
 
-fn nothing(_: Scale, _: &Served) {}
+fn nothing(_: Scale, _: &Served) -> Option<Crowd> {
+    None
+}
 
 fn case(name: &str, ready: Ready, abuse: Abuse, scale: Scale, report: &mut Report) {
     sockets::raise_open_files();
     let served = Served::start();
-    ready(scale, &served);
+    let crowd = ready(scale, &served);
     let honest = Honest::start(&served);
     honest.settle(scale.of(Duration::from_secs(5), Duration::from_secs(2)));
     let calm = scale.of(Duration::from_secs(20), Duration::from_secs(5));
@@ -73,12 +77,18 @@ fn case(name: &str, ready: Ready, abuse: Abuse, scale: Scale, report: &mut Repor
     let mut said = String::new();
     let during = honest.during(|| {
         std::thread::scope(|scope| {
-            said = scope.spawn(|| abuse(scale, &served)).join().unwrap_or_else(|_| "it broke off".to_owned());
+            said = scope
+                .spawn(|| abuse(scale, &served, crowd.as_ref()))
+                .join()
+                .unwrap_or_else(|_| "it broke off".to_owned());
         });
         // A short abuse is looked at for as long as what it left is worked on.
         sockets::pause(Duration::from_secs(2));
     });
     let (took, peak) = (began.elapsed(), served.peak());
+    if let Some(crowd) = crowd {
+        said = format!("{said}: {}", crowd.disperse());
+    }
     sockets::pause(scale.of(LATER, Duration::from_secs(10)));
     let later = served.resident();
     let limits = served.limits();

@@ -100,10 +100,19 @@ pub fn until(stream: &mut TcpStream, marker: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads to the end and returns the code of the close frame that it ends with, if it does.
-pub fn close_code(stream: &mut TcpStream) -> Option<u16> {
-    let mut all = Vec::new();
-    let _ = stream.read_to_end(&mut all);
-    let at = all.iter().rposition(|byte| *byte == 0x88)?;
-    Some(u16::from_be_bytes(all.get(at + 2..at + 4)?.try_into().ok()?))
+/// Reads up to a close frame and returns its code; none where the connection ends without one, or nothing comes for a while.
+pub fn close_code(stream: &mut TcpStream, wait: Duration) -> Option<u16> {
+    let _ = stream.set_read_timeout(Some(wait));
+    let (mut buffer, mut all) = (vec![0; 64 << 10], Vec::new());
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        all.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        let last = all.iter().rposition(|byte| *byte == 0x88).and_then(|at| all.get(at..)).unwrap_or_default();
+        if let [_, length, high, low, reason @ ..] = last
+            && usize::from(*length) == reason.len() + 2
+        {
+            return Some(u16::from_be_bytes([*high, *low]));
+        }
+        all.drain(..all.len().saturating_sub(256));
+    }
+    None
 }
