@@ -128,6 +128,7 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/log/stats", op(LogRead)),
     ("GET", "/api/log/verify", op(LogRead)),
     ("GET", "/api/log/{seq}", Somewhere(LogRead)),
+    ("POST", "/api/log/compact", op(LogAdmin)),
     ("POST", "/api/log/erase", op(LogAdmin)),
     ("POST", "/api/log/restore", op(LogAdmin)),
     ("GET", "/api/users", op(UserRead)),

@@ -291,7 +291,7 @@ impl RootActor {
                     let from_seq = place.channel_seq;
                     let subscription =
                         Subscription { channel: Channel::root(), alias: alias.clone(), from_seq, window: None };
-                    let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
+                    let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq, folded: None };
                     connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
                 }
                 // The old state is there to be read.

@@ -1,6 +1,7 @@
 //! `GET /api/events`: the log as AHP envelopes, in JSON lines or as server-sent events.
 //!
-//! Records of the host are never shown here. The lines are spliced from the stored bytes; nothing is serialised again.
+//! Records of the host are never shown here. Who goes on in the middle of events that a compaction made one gets a snapshot in
+//! their place. The lines are spliced from the stored bytes; nothing is serialised again.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use super::query::Query;
 use crate::access::Identity;
 use crate::actors::chat::pages;
 use crate::actors::envelope::is_page;
-use crate::actors::host::Host;
+use crate::actors::host::{Host, state_of};
 use crate::actors::router::Watch;
-use crate::events::{Channel, ChannelId, Record, Store};
+use crate::events::{Channel, ChannelId, ChannelKind, Record, ServerSeq, Store};
 
-/// Makes the text of a page.
-pub type Render = fn(&dyn Store, &[Record]) -> Bytes;
+/// Makes the text of a page, which begins after a number.
+pub type Render = fn(&dyn Store, &[Record], ServerSeq) -> Result<Bytes, ApiFault>;
 
 /// Answers with what is in the log, and with `Accept: text/event-stream` with what comes as well.
 pub async fn events(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
@@ -53,10 +54,11 @@ pub fn streamed(admin: &web::Data<Admin>, reading: Reading, render: Render) -> H
         let store = Arc::clone(&store);
         off_thread(move || {
             loop {
+                let after = reading.reached();
                 match reading.next_page(&*store)? {
                     None => return Ok::<_, ApiFault>(None),
                     Some(records) if records.is_empty() => {}
-                    Some(records) => return Ok(Some((render(&*store, &records), reading))),
+                    Some(records) => return Ok(Some((render(&*store, &records, after)?, reading))),
                 }
             }
         })
@@ -118,14 +120,32 @@ async fn find(
     .await
 }
 
-/// The envelopes of a page as JSON lines.
-fn envelopes(store: &dyn Store, records: &[Record]) -> Bytes {
+/// The envelopes of a page as JSON lines; a snapshot in place of one that says what the reader has in part.
+fn envelopes(store: &dyn Store, records: &[Record], after: ServerSeq) -> Result<Bytes, ApiFault> {
     let mut text = room_for(records);
     for record in records {
-        push_envelope(&mut text, store, record);
+        match is_had_in_part(record, after) {
+            true => text.push_str(&snapshot(store, record)?),
+            false => push_envelope(&mut text, store, record),
+        }
         text.push('\n');
     }
-    Bytes::from(text)
+    Ok(Bytes::from(text))
+}
+
+/// Whether a compaction made this event of several, of which who goes on after `after` has some.
+pub fn is_had_in_part(record: &Record, after: ServerSeq) -> bool {
+    record.covers_from.is_some_and(|from| from <= after)
+}
+
+/// The state of a chat right after an event, on one line, as an AHP snapshot.
+///
+/// # Errors
+/// [`ApiFault`] when the log cannot be folded.
+pub fn snapshot(store: &dyn Store, record: &Record) -> Result<String, ApiFault> {
+    let (channel, id) = (record.channel.as_str(), record.channel_id);
+    let snapshot = state_of(store, channel, ChannelKind::Chat, id, Some(record.seq), usize::MAX)?;
+    Ok(inspect::on_one_line(snapshot.json()))
 }
 
 /// An empty text with room for a page of envelopes.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::Admin;
 use super::answer::{Admitted, ApiFault, off_thread};
-use super::events::{Render, envelope, push_envelope, room_for};
+use super::events::{Render, envelope, is_had_in_part, push_envelope, room_for, snapshot};
 use super::inspect::{Reading, event_at, on_one_line};
 use crate::actors::connection::Connection;
 use crate::actors::envelope::envelope_of;
@@ -150,7 +150,8 @@ impl Streaming {
         let store = Arc::clone(self.admin.host.store());
         let mut reading = self.reading.clone();
         let read = off_thread(move || {
-            let page = reading.next_page(&*store)?.map(|records| render(&*store, &records));
+            let after = reading.reached();
+            let page = reading.next_page(&*store)?.map(|records| render(&*store, &records, after)).transpose()?;
             Ok::<_, ApiFault>((page, reading))
         });
         let (page, reading) = read.await.map_err(|_| Over)?;
@@ -218,16 +219,20 @@ impl Streaming {
     }
 }
 
-fn server_sent_events(store: &dyn Store, records: &[Record]) -> Bytes {
+fn server_sent_events(store: &dyn Store, records: &[Record], after: ServerSeq) -> Result<Bytes, ApiFault> {
     use std::fmt::Write as _;
 
     let mut text = room_for(records);
     for record in records {
+        if is_had_in_part(record, after) {
+            let _ = write!(text, "event: snapshot\nid: {}\ndata: {}\n\n", record.seq, snapshot(store, record)?);
+            continue;
+        }
         let _ = write!(text, "id: {}\ndata: ", record.seq);
         push_envelope(&mut text, store, record);
         text.push_str("\n\n");
     }
-    Bytes::from(text)
+    Ok(Bytes::from(text))
 }
 
 fn push_event(text: &mut String, seq: ServerSeq, envelope: &str) {

@@ -14,7 +14,7 @@ use super::query::Query;
 use super::{events, live};
 use crate::access::check;
 use crate::actors::command::Refusal;
-use crate::events::{Channel, Record, Store};
+use crate::events::{Channel, Record, ServerSeq, Store};
 use crate::projections::people::Operation;
 
 const FILTERS: [&str; 9] = ["channel", "type", "after", "before", "since", "by", "privileged", "limit", "follow"];
@@ -78,13 +78,13 @@ fn raw_filter(query: &Query) -> Result<RawFilter, ApiFault> {
 }
 
 /// Events as JSON lines.
-pub fn lines(_store: &dyn Store, records: &[Record]) -> Bytes {
+pub fn lines(_store: &dyn Store, records: &[Record], _after: ServerSeq) -> Result<Bytes, ApiFault> {
     let mut text = String::new();
     for record in records {
         text.push_str(&EventLine::from(record).json());
         text.push('\n');
     }
-    Bytes::from(text)
+    Ok(Bytes::from(text))
 }
 
 /// What is to be erased or restored.
@@ -98,6 +98,23 @@ pub struct Named {
 pub async fn erase(admitted: Admitted, named: web::Json<Named>) -> Result<HttpResponse, ApiFault> {
     let erased = admitted.admin.host.erase(&admitted.who.principal, &named.uri).await.map_err(as_it_is)?;
     Ok(HttpResponse::Ok().json(erased))
+}
+
+/// What is to be compacted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Older {
+    /// Only what is older: RFC 3339, or a duration back from now.
+    before: Option<String>,
+}
+
+/// `POST /api/log/compact` with `{"before"?}`: folds the streamed text of finished turns. Answers when it is done.
+pub async fn compact(admitted: Admitted, older: web::Json<Older>) -> Result<HttpResponse, ApiFault> {
+    let host = &admitted.admin.host;
+    let now = host.clock().now();
+    let before = older.before.as_deref().map(|text| inspect::moment("before", text, now)).transpose()?;
+    let compacted = host.compact(before.unwrap_or(now), Box::new(|_| ())).await.map_err(as_it_is)?;
+    Ok(HttpResponse::Ok().json(compacted))
 }
 
 /// `POST /api/log/restore` with `{"uri"}`: brings a disposed session or a closed chat back.

@@ -66,6 +66,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log", web::get().to(log::list))
         .route("/api/log/stats", web::get().to(log::stats))
         .route("/api/log/verify", web::get().to(log::verify))
+        .route("/api/log/compact", web::post().to(log::compact))
         .route("/api/log/erase", web::post().to(log::erase))
         .route("/api/log/restore", web::post().to(log::restore))
         .route("/api/log/{seq}", web::get().to(log::show))

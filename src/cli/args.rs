@@ -127,6 +127,14 @@ pub enum LogVerb {
         #[command(flatten)]
         place: Place,
     },
+    /// Fold the streamed text of finished turns, and leave nothing of what was erased; states do not change
+    Compact {
+        /// Only what is older: RFC 3339, or a duration such as 30d [default: all finished turns]
+        #[arg(long, value_name = "TIME")]
+        before: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Bring back a disposed session or a closed chat
     Restore {
         /// The session or the chat

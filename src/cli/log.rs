@@ -23,6 +23,7 @@ pub fn run(verb: LogVerb, environment: &Environment) -> Result<(), CliFault> {
         LogVerb::Verify { rebuild: true, .. } => Err(CliFault::Usage("--rebuild: not served by this version".into())),
         LogVerb::Verify { place, .. } => verify(&place, environment),
         LogVerb::Stats { place } => stats(&place, environment),
+        LogVerb::Compact { before, place } => super::compacting::compact(before.as_deref(), &place, environment),
         LogVerb::Restore { uri, place } => super::keeping::restore(&uri, &place, environment),
         LogVerb::Erase { uri, yes, place } => super::keeping::erase(&uri, yes, &place, environment),
     }

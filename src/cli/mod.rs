@@ -7,6 +7,7 @@
 mod agents;
 mod args;
 mod client;
+mod compacting;
 mod fault;
 mod keeping;
 mod listening;

@@ -86,6 +86,9 @@ impl Out {
             other => other.map(Value::to_string).unwrap_or_default(),
         };
         self.fields(&[("resource", text("resource")), ("fromSeq", text("fromSeq"))])?;
+        if snapshot.get("folded").is_some() {
+            self.fields(&[("folded", text("folded"))])?;
+        }
         self.pretty(&text("state"))
     }
 

@@ -27,6 +27,9 @@ pub enum LogFault {
     /// A write or a sync failed. The store takes no further append until the host is started again.
     #[error("the log is read-only since a write failed: {cause}")]
     ReadOnly { cause: String },
+    /// A compaction was not done. The log is as it was.
+    #[error("the log was not compacted, and is as it was: {0}")]
+    NotCompacted(String),
     /// The engine or the file system said no.
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::log::{Row, VisitRow};
-use super::{Batch, ChannelId, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
+use super::{Batch, ChannelId, Compacted, Compacting, EventLog, Fate, LogFault, Record, Rows, ServerSeq, Table};
 
 /// The handle by which a test works the gate. Cheap to clone.
 #[derive(Clone, Default)]
@@ -169,6 +169,10 @@ impl<S: EventLog> EventLog for GatedStore<S> {
 
     fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
         self.store.erase(channel, fate)
+    }
+
+    fn compact(&self, work: &dyn Compacting) -> Result<Compacted, LogFault> {
+        self.store.compact(work)
     }
 
     fn disk_bytes(&self) -> u64 {

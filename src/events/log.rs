@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::{Batch, ChannelId, LogFault, Record, ServerSeq, Table};
+use super::{Batch, ChannelId, Compacted, Compacting, LogFault, Record, ServerSeq, Table};
 
 /// A row: its key in the table, and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -85,6 +85,15 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// Those of [`EventLog::append`] and of [`EventLog::scan_channel`]; nothing was changed then.
     fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault>;
+
+    /// Puts a copy in the log's place in which events are folded together as `work` says, and nothing is left of what was
+    /// removed. Rows stay, but for checkpoints at numbers that went. Reads and appends go on meanwhile.
+    ///
+    /// # Errors
+    /// [`LogFault::NotCompacted`] with the reason, and those of reading and of [`EventLog::append`]; nothing was changed then.
+    fn compact(&self, _work: &dyn Compacting) -> Result<Compacted, LogFault> {
+        Err(LogFault::NotCompacted("this store keeps nothing on disk".to_owned()))
+    }
 
     /// Bytes that the store takes on disk; 0 for a store without files.
     fn disk_bytes(&self) -> u64;

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod channel;
 pub mod codec;
+pub mod compacting;
 #[cfg(test)]
 mod conformance;
 pub mod directory;
@@ -25,6 +26,7 @@ mod stage;
 
 pub use batch::{Batch, NewEvent, RowOp};
 pub use channel::{Channel, ChannelId};
+pub use compacting::{Compacted, Compacting};
 pub use directory::DataDirectory;
 pub use fault::LogFault;
 pub use gated::{Gate, GatedStore};

@@ -103,13 +103,24 @@ pub fn fold<F: Fold>(
     let mut at = if use_checkpoints { from_checkpoint(store, channel, upto)? } else { None };
     let after = at.as_ref().map_or(0, |at| at.seq);
     let mut fault = None;
-    store.scan_channel(channel, after, upto, &mut |record| match step(&mut at, &record) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(problem) => {
-            fault = Some(FoldFault::Event { seq: record.seq, channel: record.channel.to_string(), problem });
-            ControlFlow::Break(())
+    let mut is_within = false;
+    store.scan_channel(channel, after, upto, &mut |record| {
+        // The checkpoint has some of what a compaction made one since it was read.
+        is_within = record.covers_from.is_some_and(|from| from <= after);
+        if is_within {
+            return ControlFlow::Break(());
+        }
+        match step(&mut at, &record) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(problem) => {
+                fault = Some(FoldFault::Event { seq: record.seq, channel: record.channel.to_string(), problem });
+                ControlFlow::Break(())
+            }
         }
     })?;
+    if is_within {
+        return self::fold(store, channel, upto, false);
+    }
     fault.map_or(Ok(at), Err)
 }
 

@@ -247,7 +247,7 @@ mod tests {
             let from_seq = self.events_of(&resource).last().copied().unwrap_or(0);
             let (channel, alias) = (resource.clone(), resource.clone());
             let subscription = Subscription { channel, alias, from_seq, window: None };
-            let snapshot = SnapshotJson { resource, state: "{}".into(), from_seq };
+            let snapshot = SnapshotJson { resource, state: "{}".into(), from_seq, folded: None };
             self.peer.to.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
             self.happen(self.random(1 + 4 / (asked + 1)));
         }

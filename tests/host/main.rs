@@ -33,6 +33,7 @@ mod durability;
 mod endings;
 mod erasure;
 mod fetched;
+mod folded;
 mod forks;
 mod frames;
 mod harness;

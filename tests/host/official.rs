@@ -231,3 +231,49 @@ async fn the_official_client_holds_a_whole_conversation_and_comes_back_to_it_aft
     let listed: ListSessionsResult = back.client.request("listSessions", json!({ "channel": ROOT })).await.unwrap();
     assert_eq!(listed.items, []);
 }
+
+#[tokio::test]
+async fn the_official_client_comes_back_into_the_middle_of_what_was_compacted() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk_with(directory.path(), crate::folded::separate());
+    let chat = chat_of(SESSION);
+    let mut official = Official::initialize(&host, "official").await;
+    official.ask("createSession", json!({ "channel": SESSION, "provider": "demo" })).await.unwrap();
+    official.subscribe(&chat, None).await;
+    official.say(&chat, "t1", "/words 20").await;
+    let of_word = |word: &'static str| {
+        move |envelope: &ActionEnvelope| matches!(&envelope.action, StateAction::ChatDelta(d) if d.content == word)
+    };
+    let before = official.until(|envelope| matches!(envelope.action, StateAction::ChatResponsePart(_))).await.server_seq;
+    let held_before = official.chat(&chat).clone();
+    let within = official.until(of_word("w10 ")).await.server_seq;
+    official.until_ended("t1").await;
+    let held = official.chat(&chat).clone();
+    drop(official);
+    host.host.compact(i64::MAX, Box::new(|_| ())).await.unwrap();
+
+    // Who has none of it gets it as one event.
+    let mut back = Official::connect(&host).await;
+    let answer = back.client.reconnect("official".into(), before as i64, vec![chat.clone()]).await.unwrap();
+    let ReconnectResult::Replay(replay) = answer else { panic!("nothing of it was seen") };
+    let deltas = replay.actions.iter().filter(|e| matches!(e.action, StateAction::ChatDelta(_))).count();
+    assert_eq!(deltas, 1);
+    let snapshot = ahp_types::state::Snapshot {
+        resource: chat.clone(),
+        state: ahp_types::state::SnapshotState::Chat(Box::new(held_before)),
+        from_seq: before as i64,
+    };
+    back.mirror.apply_snapshot(&back.host, &snapshot);
+    replay.actions.iter().for_each(|envelope| drop(back.mirror.apply_envelope(&back.host, envelope)));
+    assert_eq!(back.chat(&chat), &held);
+
+    // Who has some of it gets a snapshot.
+    let mut back = Official::connect(&host).await;
+    let answer = back.client.reconnect("official".into(), within as i64, vec![chat.clone()]).await.unwrap();
+    let ReconnectResult::Snapshot(answer) = answer else { panic!("some of it was seen") };
+    back.mirror.apply_snapshot(&back.host, &answer.snapshots[0]);
+    assert_eq!(back.chat(&chat), &held);
+    back.say(&chat, "t2", "and on").await;
+    back.until_ended("t2").await;
+    assert_eq!(back.chat(&chat).turns.len(), 2);
+}

@@ -11,6 +11,7 @@ use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionConfigSchema, Snapshot, SnapshotState};
 use scrollback::access::Identity;
 use scrollback::actors::agent::{Agent, AgentExtras, AgentProcess, AgentSink, ProcessStart};
+use scrollback::actors::host::HostSettings;
 use scrollback::agents::demo::DemoAgent;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
@@ -154,6 +155,8 @@ async fn record(client: &mut Client) -> Vec<String> {
 /// Reconnects from every number of the log, in both forms, and compares what a client holds then with what it holds that
 /// was always there.
 async fn from_every_number(host: &TestHost, channels: &[String], known: bool) {
+    let spans = spans(host);
+    let is_gone = |seq: u64| spans.iter().any(|(first, last)| *first <= seq && seq < *last);
     let mut watcher = host.client("watcher").await;
     let tail = host.host.store().tail();
     let (mut live, mut folded) = (Vec::new(), 0);
@@ -165,6 +168,13 @@ async fn from_every_number(host: &TestHost, channels: &[String], known: bool) {
         let id = if known { "watcher".to_owned() } else { format!("never seen {from}") };
         let mut client = Client::connect(host.address).await;
         let answer = client.reconnect(&id, from, &names).await;
+        if is_gone(from) {
+            assert_eq!(answer["type"], json!("snapshot"), "from {from}");
+            for (at, live) in live.iter().enumerate() {
+                assert_eq!(difference(&canonical(&snapshot(&answer["snapshots"][at])), live), None, "from {from}");
+            }
+            continue;
+        }
         assert_eq!((&answer["type"], &answer["missing"]), (&json!("replay"), &json!([])), "from {from}");
         let numbers: Vec<u64> = answer["actions"].as_array().unwrap().iter().map(seq).collect();
         assert!(numbers.is_sorted() && numbers.iter().all(|seq| *seq > from), "from {from}: {numbers:?}");
@@ -187,7 +197,29 @@ async fn from_every_number(host: &TestHost, channels: &[String], known: bool) {
             folded += 1;
         }
     }
-    assert!(folded > 2 * tail, "only {folded} states were compared");
+    assert!(folded > 2 * host.log().len() as u64, "only {folded} states were compared");
+}
+
+/// What compactions made one: the first and the last number of each.
+fn spans(host: &TestHost) -> Vec<(ServerSeq, ServerSeq)> {
+    let records = host.records();
+    records.iter().filter_map(|record| Some((record.covers_from?, record.seq))).collect()
+}
+
+#[tokio::test]
+async fn reconnect_from_every_number_leads_to_the_live_state_also_across_what_was_compacted() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = HostSettings { delta_window: std::time::Duration::ZERO, ..HostSettings::default() };
+    let host = TestHost::on_disk_with(directory.path(), Options { settings, ..Options::default() });
+    let mut client = host.client("recorder").await;
+    let channels = record(&mut client).await;
+    host.host.compact(i64::MAX, Box::new(|_| ())).await.unwrap();
+    assert!(spans(&host).iter().any(|(first, last)| last - first == 29));
+    from_every_number(&host, &channels, true).await;
+    client.hang_up().await;
+    host.stop();
+    let host = TestHost::on_disk(directory.path());
+    from_every_number(&host, &channels, false).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Commands that change something are answered through their lane, so an answer leaves only when what it rests on is
 //! durable. Nothing here knows the transport.
 
+mod compacting;
 mod directories;
 mod erasing;
 mod sessions;
@@ -74,16 +75,20 @@ pub struct SnapshotJson {
     pub state: Bytes,
     /// The newest event of the channel that it holds.
     pub from_seq: ServerSeq,
+    /// The first and the last of the events that became one, where the one that was asked for is among them.
+    pub folded: Option<(ServerSeq, ServerSeq)>,
 }
 
 impl SnapshotJson {
     /// The AHP `Snapshot` as JSON text, the state spliced in.
     pub fn json(&self) -> String {
+        let folded = self.folded.map(|(first, last)| format!(r#","folded":[{first},{last}]"#));
         format!(
-            r#"{{"resource":{},"state":{},"fromSeq":{}}}"#,
+            r#"{{"resource":{},"state":{},"fromSeq":{}{}}}"#,
             serde_json::Value::from(self.resource.as_str()),
             String::from_utf8_lossy(&self.state),
-            self.from_seq
+            self.from_seq,
+            folded.unwrap_or_default()
         )
     }
 }

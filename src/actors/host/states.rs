@@ -19,7 +19,7 @@ use crate::projections::people::{Operation, People};
 use crate::projections::root::RootFold;
 use crate::projections::session::SessionFold;
 use crate::projections::turns::PageLimit;
-use crate::projections::{FoldFault, catalogue, replay};
+use crate::projections::{FoldFault, catalogue, compaction, replay};
 
 impl Host {
     /// Whether `uri` has named this channel for as long as it names anything: always for a channel's own name, and for a
@@ -139,7 +139,7 @@ pub fn there_is(at: Option<ServerSeq>, newest: ServerSeq) -> Result<(), Refusal>
     }
 }
 
-/// The state of a stored channel right after event `at`, as JSON.
+/// The state of a stored channel right after event `at`, as JSON; after the last of those that it became one with.
 ///
 /// # Errors
 /// A [`Refusal`] of kind `NotFound` when the channel had no events then, `Internal` when they do not fold.
@@ -151,8 +151,14 @@ pub fn state_of(
     at: Option<ServerSeq>,
     max_bytes: usize,
 ) -> Result<SnapshotJson, Refusal> {
-    let upto = at.unwrap_or(ServerSeq::MAX);
     let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
+    // Of what became one with others, the state is that at the end.
+    let folded = match at.filter(|_| kind == ChannelKind::Chat) {
+        Some(at) => compaction::folded_at(store, id, at).map_err(|fault| damaged(fault.into()))?,
+        None => None,
+    };
+    let asked = at.unwrap_or(ServerSeq::MAX);
+    let upto = folded.map_or(asked, |(_, last)| last);
     let found = match kind {
         ChannelKind::Root => replay::fold::<RootFold>(store, id, upto, true)
             .map_err(damaged)?
@@ -177,10 +183,10 @@ pub fn state_of(
         },
     };
     let (from_seq, state) = found.ok_or_else(|| {
-        let text = format!("{name} had no events at or before {upto}");
+        let text = format!("{name} had no events at or before {asked}");
         Refusal::new(RefusalKind::NotFound, "not-found", text)
     })?;
-    Ok(SnapshotJson { resource: Channel::from(name), state: state.into(), from_seq })
+    Ok(SnapshotJson { resource: Channel::from(name), state: state.into(), from_seq, folded })
 }
 
 /// Whether `channel` is the session's default chat after this action if it was before.

@@ -170,7 +170,7 @@ impl Host {
         let stands = move |connection: &Connection| {
             let state = shared.watches.join(&channel, connection.id);
             let snapshot =
-                state.map(|state| SnapshotJson { resource: channel.clone(), state: state.into(), from_seq: 0 });
+                state.map(|state| SnapshotJson { resource: channel.clone(), state: state.into(), from_seq: 0, folded: None });
             if snapshot.is_none() {
                 connection.drop_channel(&channel);
             }

@@ -108,7 +108,7 @@ pub fn hand_snapshot(
         Ok(place) => {
             let from_seq = place.channel_seq;
             let subscription = Subscription { channel, alias: alias.clone(), from_seq, window };
-            let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq };
+            let snapshot = SnapshotJson { resource: alias, state: state.into(), from_seq, folded: None };
             connection.subscribe(subscription, Box::new(move |connection| then(connection, Ok(snapshot))));
         }
         // The old state is there to be read.

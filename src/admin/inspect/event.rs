@@ -28,6 +28,9 @@ pub struct EventLine {
     /// Whether it is one of those that an audit looks for; left out where it is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub privileged: bool,
+    /// The first and the last of the events that it stands for, where it is one of several that a compaction made one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folded: Option<(u64, u64)>,
     /// Bytes of the action as it is stored.
     pub bytes: usize,
     /// The action as it is stored; `null` where that is no JSON.
@@ -52,6 +55,7 @@ impl From<&Record> for EventLine {
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
             privileged: is_privileged(record),
+            folded: record.covers_from.map(|from| (from, record.seq)),
             bytes: record.action.len(),
             action: action_of(record),
         }

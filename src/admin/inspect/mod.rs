@@ -13,7 +13,7 @@ mod stats;
 mod verify;
 
 pub use event::{EventLine, OriginLine, has_line_end, on_one_line};
-pub use filter::{BadFilter, EventFilter, RawFilter};
+pub use filter::{BadFilter, EventFilter, RawFilter, moment};
 pub use fold::state_at;
 pub use reading::{Reader, Reading, Scope, find_channel};
 pub use stats::{ChannelStats, LogStats, TypeStats};

@@ -109,7 +109,7 @@ impl SledStore {
     }
 
     /// Writes or removes a row with all its pieces, and returns it as it is on disk.
-    fn put_row(
+    pub(super) fn put_row(
         &self,
         table: Table,
         key: &[u8],
@@ -117,11 +117,12 @@ impl SledStore {
         changes: &mut Changes,
     ) -> Result<Option<bytes::Bytes>, LogFault> {
         let stored = keys::row(table, key);
-        let (old, old_pieces) = match self.tree.get(&stored) {
+        let engine = self.engine();
+        let (old, old_pieces) = match engine.tree.get(&stored) {
             Ok(None) => (None, 0),
             Ok(Some(old)) => (Some(old.clone()), pieces::count(old.len())),
             // A damaged row may be written over: that is how it is rebuilt.
-            Err(Unread::Damaged(_)) => (None, self.tree.pieces_there(&stored)),
+            Err(Unread::Damaged(_)) => (None, engine.tree.pieces_there(&stored)),
             Err(unread) => return Err(unread.at(rows::place(table, key))),
         };
         let kept = match value {
@@ -135,7 +136,7 @@ impl SledStore {
         Ok(old)
     }
 
-    fn refuse_without_room(&self, bytes: u64) -> Result<(), LogFault> {
+    pub(super) fn refuse_without_room(&self, bytes: u64) -> Result<(), LogFault> {
         let available = self.options.free.at(&self.directory).map_err(io_fault(&self.directory))?;
         let minimum = self.options.min_free.saturating_add(bytes.saturating_mul(2));
         if available < minimum {
@@ -167,8 +168,9 @@ impl SledStore {
 
     /// Writes and syncs. On an error it is unknown what the disk has.
     pub(super) fn write(&self, changes: Changes) -> Result<(), String> {
-        self.tree.apply(changes)?;
-        self.synced.sync_data().map_err(|e: io::Error| format!("sync of the log: {e}"))
+        let engine = self.engine();
+        engine.tree.apply(changes)?;
+        engine.synced.sync_data().map_err(|e: io::Error| format!("sync of the log: {e}"))
     }
 
     /// Lets readers see what was appended, all of it at once.
@@ -178,6 +180,9 @@ impl SledStore {
                 let uri = value.as_ref().map(|uri| Channel::from(String::from_utf8_lossy(uri).into_owned()));
                 self.names.set(ChannelId(id), uri);
             }
+        }
+        if let Some(changed) = &mut writer.changed {
+            changed.rows.extend(staged.rows.keys().cloned());
         }
         for numbered in &staged.events {
             remember(&mut writer.newest, numbered.event.channel_id, numbered.seq);

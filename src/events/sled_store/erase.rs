@@ -27,7 +27,7 @@ impl SledStore {
         let mut directories = Directories::new();
         let (mut gone, mut last) = (0u64, 0);
         let bounds = upto(channel_prefix(channel), &keys::run(channel, ServerSeq::MAX));
-        for (key, value) in Values::new(self.tree.range(bounds).map_err(place)?) {
+        for (key, value) in Values::new(self.engine().tree.range(bounds).map_err(place)?) {
             let first = keys::first_of(&key);
             let value = value.map_err(place)?;
             let had = pieces::count(value.len());
@@ -80,6 +80,9 @@ impl SledStore {
             changes.remove(&key, pieces::count(value.len()), had);
         }
         self.write(changes).map_err(|cause| writer.fail(cause))?;
+        if let Some(changed) = writer.changed.as_mut().filter(|_| gone > 0) {
+            changed.erased = true;
+        }
         writer.newest.remove(&channel);
         if last != 0 {
             remember(&mut writer.newest, channel, last);
@@ -94,11 +97,12 @@ impl SledStore {
             place: format!("the commit of event {first}"),
             problem: "its directory is missing".to_owned(),
         };
-        let key = self.tree.last_key(b"O", &keys::directory(first)).map_err(place)?.ok_or_else(missing)?;
+        let engine = self.engine();
+        let key = engine.tree.last_key(b"O", &keys::directory(first)).map_err(place)?.ok_or_else(missing)?;
         match found.entry(key) {
             Entry::Occupied(known) => Ok(&mut known.into_mut().0),
             Entry::Vacant(new) => {
-                let value = self.tree.get(new.key()).map_err(place)?.ok_or_else(missing)?;
+                let value = engine.tree.get(new.key()).map_err(place)?.ok_or_else(missing)?;
                 let directory = Directory::parse(&value).map_err(|e| place(Unread::Damaged(e)))?;
                 Ok(&mut new.insert((directory, pieces::count(value.len()))).0)
             }

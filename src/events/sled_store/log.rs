@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::runs::{Directory, Run};
-use super::tree::{Unread, Values};
+use super::tree::{Tree, Unread, Values};
 use super::{SledStore, keys};
 use crate::events::{Channel, ChannelId, LogFault, Record, ServerSeq, codec};
 
@@ -37,12 +37,13 @@ impl SledStore {
         }
         let place = |unread: Unread| unread.at(format!("the runs of channel {}", channel.0));
         let prefix = channel_prefix(channel);
-        let start = self.tree.last_key(&prefix, &keys::run(channel, after.saturating_add(1))).map_err(place)?;
+        let engine = self.engine();
+        let start = engine.tree.last_key(&prefix, &keys::run(channel, after.saturating_add(1))).map_err(place)?;
         // Where the scan begins with the channel's first run, nothing is before it.
         let mut previous = if start.is_none() { Some(0) } else { None };
         let bounds = self::upto(start.unwrap_or(prefix), &keys::run(channel, upto));
         let mut name = None;
-        for (key, value) in Values::new(self.tree.range(bounds).map_err(place)?) {
+        for (key, value) in Values::new(engine.tree.range(bounds).map_err(place)?) {
             let name = match &name {
                 Some(name) => name,
                 None => name.insert(self.name(channel)?),
@@ -69,24 +70,25 @@ impl SledStore {
             return Ok(());
         }
         let place = |unread: Unread| unread.at("the directories of commits");
-        let start = self.tree.last_key(b"O", &keys::directory(after.saturating_add(1))).map_err(place)?;
+        let engine = self.engine();
+        let start = engine.tree.last_key(b"O", &keys::directory(after.saturating_add(1))).map_err(place)?;
         let mut previous = if start.is_none() { Some(0) } else { None };
         let bounds = self::upto(start.unwrap_or_else(|| b"O".to_vec()), &keys::directory(upto));
-        for (key, value) in Values::new(self.tree.range(bounds).map_err(place)?) {
+        for (key, value) in Values::new(engine.tree.range(bounds).map_err(place)?) {
             let first = keys::first_of(&key);
             let place = format!("commit {first}");
             let mut directory = value.and_then(|value| Ok(Directory::parse(&value)?)).map_err(|e| e.at(&place))?;
             refuse_gap(previous, directory.previous, &place)?;
             previous = Some(directory.last);
             if directory.last > after {
-                let runs = match self.runs_of(&directory) {
+                let runs = match self.runs_of(&engine.tree, &directory) {
                     Ok(runs) => runs,
                     Err(fault) => {
                         // Events that were erased since the directory was read: it says so now.
-                        let now = self.tree.get(&key).map_err(|e| e.at(&place))?;
+                        let now = engine.tree.get(&key).map_err(|e| e.at(&place))?;
                         let now = now.and_then(|value| Directory::parse(&value).ok());
                         directory = now.filter(|now| *now != directory).ok_or(fault)?;
-                        self.runs_of(&directory)?
+                        self.runs_of(&engine.tree, &directory)?
                     }
                 };
                 if visit_commit(&directory, &runs, &place, after..upto, visit)?.is_break() {
@@ -102,11 +104,11 @@ impl SledStore {
     }
 
     /// The runs of a commit, with the names of their channels.
-    fn runs_of(&self, directory: &Directory) -> Result<Vec<Listed>, LogFault> {
+    fn runs_of(&self, tree: &Tree, directory: &Directory) -> Result<Vec<Listed>, LogFault> {
         let mut runs = Vec::with_capacity(directory.runs.len());
         for (channel, first) in &directory.runs {
             let name = self.name(*channel)?;
-            let run = self.run(*channel, *first).map_err(|e| e.at(event_place(*first, &name)))?;
+            let run = run(tree, *channel, *first).map_err(|e| e.at(event_place(*first, &name)))?;
             runs.push((*channel, name, run));
         }
         Ok(runs)
@@ -116,27 +118,11 @@ impl SledStore {
     pub(super) fn newest_at(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {
         let upto = upto.min(self.tail.load(Ordering::Acquire));
         let place = |unread: Unread| unread.at(format!("the newest event of channel {} before {upto}", channel.0));
-        let last = self.tree.last_key(&channel_prefix(channel), &keys::run(channel, upto)).map_err(place)?;
+        let engine = self.engine();
+        let last = engine.tree.last_key(&channel_prefix(channel), &keys::run(channel, upto)).map_err(place)?;
         let Some(key) = last else { return Ok(None) };
-        let index = self.run_index(&key).map_err(place)?;
+        let index = run_index(&engine.tree, &key).map_err(place)?;
         Ok(index.entries.iter().rev().map(|(seq, _)| *seq).find(|seq| *seq <= upto))
-    }
-
-    fn run(&self, channel: ChannelId, first: ServerSeq) -> Result<Run, Unread> {
-        let value = self.tree.get(&keys::run(channel, first))?.ok_or_else(|| "its run is missing".to_owned())?;
-        Ok(Run::parse(value, first)?)
-    }
-
-    /// The index of a run, from its first piece where that has it whole.
-    fn run_index(&self, key: &[u8]) -> Result<Run, Unread> {
-        let missing = || Unread::Damaged("piece 0 is missing".to_owned());
-        let first = keys::first_of(key);
-        let begun = self.tree.begin(key)?.ok_or_else(missing)?.so_far();
-        if let Some(run) = Run::parse_index(&begun, first)? {
-            return Ok(run);
-        }
-        let value: Bytes = self.tree.get(key)?.ok_or_else(missing)?;
-        Ok(Run::parse(value, first)?)
     }
 
     /// The URI of a channel that has events.
@@ -146,6 +132,23 @@ impl SledStore {
             problem: "it has events and no name".to_owned(),
         })
     }
+}
+
+fn run(tree: &Tree, channel: ChannelId, first: ServerSeq) -> Result<Run, Unread> {
+    let value = tree.get(&keys::run(channel, first))?.ok_or_else(|| "its run is missing".to_owned())?;
+    Ok(Run::parse(value, first)?)
+}
+
+/// The index of a run, from its first piece where that has it whole.
+fn run_index(tree: &Tree, key: &[u8]) -> Result<Run, Unread> {
+    let missing = || Unread::Damaged("piece 0 is missing".to_owned());
+    let first = keys::first_of(key);
+    let begun = tree.begin(key)?.ok_or_else(missing)?.so_far();
+    if let Some(run) = Run::parse_index(&begun, first)? {
+        return Ok(run);
+    }
+    let value: Bytes = tree.get(key)?.ok_or_else(missing)?;
+    Ok(Run::parse(value, first)?)
 }
 
 /// Visits the events of a commit in the order of the line: in `after < seq <= upto` for the range `after..upto`.

@@ -2,7 +2,7 @@
 //!
 //! Nothing outside of this folder names the engine. The data directory holds `log/`, the engine's own, and the file
 //! `floor`. `keys`, `pieces` and `runs` say what is stored, `tree` tames the engine, `open` brings a store up, `commit`
-//! appends, `log` and `rows` read.
+//! appends, `log` and `rows` read; `compact` puts a copy without what is not needed in the log's place.
 //!
 //! Always: an append is one batch of the engine, then its flush, then fdatasync through a second descriptor of its
 //! file, since the flush alone does not survive a power cut. After a write or sync that failed nothing is written any
@@ -10,6 +10,8 @@
 //! Source: `docs/adr/0002-key-layout.md` and `0003-durability.md`.
 
 mod commit;
+mod compact;
+mod copy;
 mod erase;
 mod keys;
 mod log;
@@ -30,17 +32,19 @@ mod fixture_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
 
 use super::log::{Row, VisitRow};
-use super::stage::RowChanges;
-use super::{Batch, Channel, ChannelId, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
+use super::stage::{RowChanges, RowKey};
+use super::{Batch, Channel, ChannelId, Compacted, Compacting, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
 use tree::Tree;
 
 /// What a store is opened for.
@@ -78,9 +82,8 @@ impl Default for SledOptions {
 pub struct SledStore {
     /// The data directory.
     directory: PathBuf,
-    tree: Tree,
-    /// A second descriptor of the engine's file, for the syncs.
-    synced: File,
+    /// What is read and written; a compaction puts another one in its place.
+    engine: ArcSwap<Engine>,
     options: SledOptions,
     /// What a store that is salvaged has lost.
     lost: Option<String>,
@@ -96,6 +99,12 @@ pub struct SledStore {
     channels: AtomicU64,
 }
 
+/// The open engine, with a second descriptor of its file for the syncs.
+struct Engine {
+    tree: Tree,
+    synced: File,
+}
+
 /// What only an append changes.
 struct Writer {
     floor: super::floor::Floor,
@@ -107,6 +116,16 @@ struct Writer {
     newest: HashMap<ChannelId, ServerSeq>,
     /// Why nothing is written any more.
     read_only: Option<String>,
+    /// What was changed beside new events since the compaction under way began.
+    changed: Option<Changed>,
+}
+
+/// What a compaction has to copy again.
+#[derive(Default)]
+struct Changed {
+    rows: BTreeSet<RowKey>,
+    /// Events were erased: the copy has them still.
+    erased: bool,
 }
 
 /// The most channels that are remembered by name or by newest event; beyond it they are asked of the tree again.
@@ -166,6 +185,11 @@ impl SledStore {
     /// Where the data directory is.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The engine as it is now. What reads more than once, and must see one log, keeps it meanwhile.
+    fn engine(&self) -> Arc<Engine> {
+        self.engine.load_full()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -231,6 +255,10 @@ impl EventLog for SledStore {
 
     fn erase(&self, channel: ChannelId, fate: &dyn Fn(&Record) -> Fate) -> Result<u64, LogFault> {
         self.remove_events(channel, fate)
+    }
+
+    fn compact(&self, work: &dyn Compacting) -> Result<Compacted, LogFault> {
+        self.compact_beside(work)
     }
 
     fn accepts_appends(&self) -> Result<(), LogFault> {

@@ -10,10 +10,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
+
 use super::keys::{self, Key};
 use super::runs::Directory;
 use super::tree::{Changes, Tree, Unread, caught};
-use super::{Access, Names, SledOptions, SledStore, Writer};
+use super::{Access, Engine, Names, SledOptions, SledStore, Writer};
 use crate::events::durable::{self, io_fault};
 use crate::events::floor::{Floor, Found};
 use crate::events::rows::number_of_key;
@@ -23,6 +25,9 @@ use crate::events::{ChannelId, LogFault, ServerSeq, Table};
 /// The engine's directory and the floor file, in the data directory.
 pub const LOG: &str = "log";
 pub const FLOOR: &str = "floor";
+
+/// Where a compaction writes the new log, in the data directory.
+pub const COMPACTING: &str = "compacting";
 
 /// The engine's files that are synced when they are made.
 const ENGINE_FILE: &str = "db";
@@ -42,6 +47,7 @@ const REMEDY: &str = "nothing was deleted: `scrollback log verify` says what can
 
 /// See [`SledStore::open`].
 pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFault> {
+    super::compact::recover(directory, options.access)?;
     let opening = Opening { directory, access: options.access };
     let floor = opening.found_floor()?;
     let (tree, synced) = opening.engine(floor.is_some(), options.cache_capacity)?;
@@ -63,8 +69,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
     let read_only = (options.access != Access::Write).then(|| "the log was opened for reading".to_owned());
     Ok(SledStore {
         directory: directory.to_owned(),
-        tree,
-        synced,
+        engine: ArcSwap::from_pointee(Engine { tree, synced }),
         options,
         lost,
         writer: Mutex::new(Writer {
@@ -73,6 +78,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
             highest_channel: found.noted_channel,
             newest: Default::default(),
             read_only,
+            changed: None,
         }),
         before: RwLock::new(RowChanges::new()),
         names: Names::default(),

@@ -39,7 +39,7 @@ impl SledStore {
         {
             return Ok(row.as_ref().map(|row| row.to_vec()));
         }
-        let row = self.tree.get(&keys::row(table, key)).map_err(|e| e.at(place(table, key)))?;
+        let row = self.engine().tree.get(&keys::row(table, key)).map_err(|e| e.at(place(table, key)))?;
         Ok(row.map(Vec::from))
     }
 
@@ -95,14 +95,15 @@ impl SledStore {
     ) -> Result<Option<StoredRow>, LogFault> {
         let bounds = (Bound::Included(keys::row(table, prefix)), Bound::Included(first_piece(table, upto)));
         let table_place = |unread: Unread| unread.at(place(table, prefix));
-        let mut stored = self.tree.range(bounds).map_err(table_place)?;
+        let engine = self.engine();
+        let mut stored = engine.tree.range(bounds).map_err(table_place)?;
         while let Some(entry) = stored.next_back() {
             let (stored_key, _) = entry.map_err(table_place)?;
             let Some(key) = row_key(&stored_key, prefix) else { continue };
             if before.contains_key(&(table, key.to_vec())) {
                 continue;
             }
-            let value = self.tree.get(&keys::row(table, key)).map_err(|e| e.at(place(table, key)))?;
+            let value = engine.tree.get(&keys::row(table, key)).map_err(|e| e.at(place(table, key)))?;
             return Ok(value.map(|value| (key.to_vec(), value)));
         }
         Ok(None)
@@ -119,7 +120,8 @@ impl SledStore {
         let whole_prefix = keys::row(table, prefix);
         let mut chunk = Chunk { rows: BTreeMap::new(), upto: None };
         let mut bytes = 0usize;
-        for entry in self.tree.range((stored_start, Bound::Unbounded)).map_err(table_place)? {
+        let engine = self.engine();
+        for entry in engine.tree.range((stored_start, Bound::Unbounded)).map_err(table_place)? {
             let (stored_key, first) = entry.map_err(table_place)?;
             if !stored_key.starts_with(&whole_prefix) {
                 break;
@@ -130,7 +132,7 @@ impl SledStore {
                 break;
             }
             let stored = keys::row(table, key);
-            let value = self.tree.whole(&stored, &first).map_err(|e| e.at(place(table, key)))?;
+            let value = engine.tree.whole(&stored, &first).map_err(|e| e.at(place(table, key)))?;
             bytes = bytes.saturating_add(key.len()).saturating_add(value.len());
             chunk.rows.insert(key.to_vec(), value);
         }

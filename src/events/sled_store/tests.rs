@@ -37,7 +37,7 @@ fn floor_of(dir: &Path) -> Floor {
 
 /// Every key and the size of its value as the engine has them.
 fn stored_sizes(store: &SledStore) -> Vec<usize> {
-    let all = store.tree.range((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)).expect("range");
+    let all = store.engine().tree.range((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)).expect("range");
     all.map(|entry| entry.expect("entry").1.len()).collect()
 }
 
@@ -122,7 +122,8 @@ fn a_sync_that_fails_makes_the_store_read_only_and_hides_what_it_wrote() {
     let rows = vec![put(Table::Client, b"a", "old"), put(Table::Client, b"b", "old")];
     store.append(&[batch(vec![event(2, "x")], rows)]).expect("append");
     // fdatasync of this device is refused by the kernel.
-    store.synced = File::open("/dev/null").expect("opens");
+    let tree = store.engine().tree.another();
+    store.engine = ArcSwap::from_pointee(Engine { tree, synced: File::open("/dev/null").expect("opens") });
     let rows = vec![
         put(Table::Client, b"a", "new"),
         RowOp::Delete { table: Table::Client, key: b"b".to_vec() },
@@ -254,12 +255,12 @@ fn a_record_that_was_changed_under_way_is_named_by_its_place() {
     append(&store, 2);
     append(&store, 2);
     let key = keys::run(ChannelId(2), 2);
-    let mut value = store.tree.get(&key).expect("get").expect("a run").to_vec();
+    let mut value = store.engine().tree.get(&key).expect("get").expect("a run").to_vec();
     let last = value.len() - 1;
     value[last] ^= 1;
     let mut changes = tree::Changes::default();
     changes.put(&key, &value).expect("put");
-    store.tree.apply(changes).expect("applied");
+    store.engine().tree.apply(changes).expect("applied");
     let mut seen = 0;
     let mut count = |_: Record| {
         seen += 1;
@@ -282,7 +283,7 @@ fn a_run_or_a_commit_that_is_gone_is_noticed() {
     let remove = |key: &[u8]| {
         let mut changes = tree::Changes::default();
         changes.remove(key, 0, 1);
-        store.tree.apply(changes).expect("applied");
+        store.engine().tree.apply(changes).expect("applied");
     };
     remove(&keys::run(ChannelId(2), 3));
     let fault = scan_2(0).expect_err("a gap").to_string();
@@ -306,7 +307,7 @@ fn a_damaged_row_is_named_and_may_be_written_over() {
     store.append(&[row]).expect("append");
     let mut changes = tree::Changes::default();
     changes.remove(&keys::row(Table::Turn, b"k"), 2, 3);
-    store.tree.apply(changes).expect("applied");
+    store.engine().tree.apply(changes).expect("applied");
     let fault = store.get(Table::Turn, b"k").expect_err("damage").to_string();
     assert_eq!(fault, "damaged record at row T k: piece 2 is missing");
     store.append(&[batch(vec![], vec![put(Table::Turn, b"k", "new")])]).expect("append");

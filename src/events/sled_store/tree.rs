@@ -74,8 +74,25 @@ impl Tree {
         Self(Some(db))
     }
 
+    /// Another handle on the same engine.
+    #[cfg(test)]
+    pub fn another(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     fn db(&self) -> Result<&sled::Db, Unread> {
         self.0.as_ref().ok_or_else(|| Unread::Engine("the engine is closed".to_owned()))
+    }
+
+    /// Makes the changes, which the engine writes to its file when it likes.
+    ///
+    /// # Errors
+    /// A text; it is then unknown what the file has.
+    pub fn apply_later(&self, changes: Changes) -> Result<(), String> {
+        let db = self.db().map_err(|_| "the engine is closed")?;
+        caught(|| db.apply_batch(changes.batch)).map_err(|unread| match unread {
+            Unread::Damaged(problem) | Unread::Engine(problem) => problem,
+        })
     }
 
     /// Makes the changes, and has the engine write them to its file. They are not on disk yet.

@@ -193,6 +193,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         "GET /api/log/{seq}" => (path.replace("{seq}", &place.seq.to_string()), None),
         "POST /api/log/restore" => (path.to_owned(), of("closed")),
         "POST /api/log/erase" => (path.to_owned(), of("erased")),
+        "POST /api/log/compact" => (path.to_owned(), Some(json!({}))),
         "POST /api/users" => (path.to_owned(), Some(json!({ "name": "carol" }))),
         "POST /api/users/{name}/grant" | "POST /api/users/{name}/revoke" => (bob(), chat()),
         "POST /api/users/{name}/token" => (bob(), Some(json!({}))),

@@ -1,0 +1,309 @@
+//! Which events a compaction folds together, and that the states stay what they were.
+//!
+//! Neighbouring pieces of streamed text of one part become one, in turns that have ended, where nothing else of their chat
+//! is in between. The one that stands for them has the number of the last, so that each state at a number that stays is
+//! the same. What a turn streamed says nothing more once the turn is a row: only who was in the middle of it notices.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ahp_types::actions::{ChatDeltaAction, ChatReasoningAction, StateAction};
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::action::{Action, type_of};
+use super::chat::ChatFold;
+use super::replay::{self, At};
+use super::{catalogue, verify};
+use crate::clock::Millis;
+use crate::events::compacting::{Compacting, Span, Step};
+use crate::events::rows::{ChannelKind, number_of_key};
+use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
+
+/// Bytes of actions that become one, at most.
+const ONE_MAX: usize = 64 << 10;
+/// Records that are held against others at once, at most.
+const CHUNK: usize = 1_024;
+
+/// A compaction of what is older than a moment.
+pub struct Folding<'a> {
+    /// What happened from then on stays as it is.
+    pub before: Millis,
+    /// Ends it early.
+    pub given_up: &'a AtomicBool,
+    /// Is told how far it is.
+    pub reached: &'a dyn Fn(Step),
+}
+
+impl Compacting for Folding<'_> {
+    fn spans(&self, store: &dyn Store, channel: ChannelId, upto: ServerSeq) -> Result<Vec<Span>, String> {
+        spans(store, channel, upto, self.before)
+    }
+
+    fn one(&self, events: &[Record]) -> Result<Bytes, String> {
+        one(events)
+    }
+
+    fn check(&self, old: &dyn Store, new: &dyn Store, upto: ServerSeq) -> Result<(), String> {
+        check(old, new, upto, self.given_up)
+    }
+
+    fn reached(&self, step: Step) {
+        (self.reached)(step);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+}
+
+/// A piece of streamed text that has nothing but what it needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Piece<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    turn_id: Cow<'a, str>,
+    #[serde(borrow)]
+    part_id: Cow<'a, str>,
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+}
+
+impl<'a> Piece<'a> {
+    /// The piece that this record is, if it is one that may become one with others.
+    fn of(record: &'a Record) -> Option<Self> {
+        if record.kind != Kind::Action || record.origin.is_some() || record.about.is_some() {
+            return None;
+        }
+        let piece: Self = serde_json::from_slice(&record.action).ok()?;
+        matches!(&*piece.kind, "chat/delta" | "chat/reasoning").then_some(piece)
+    }
+}
+
+/// Pieces that stand together.
+struct Together {
+    turn_id: String,
+    part_id: String,
+    kind: String,
+    principal: String,
+    span: Span,
+    count: usize,
+    bytes: usize,
+}
+
+impl Together {
+    fn new(record: &Record, piece: &Piece<'_>) -> Self {
+        Self {
+            turn_id: piece.turn_id.clone().into_owned(),
+            part_id: piece.part_id.clone().into_owned(),
+            kind: piece.kind.clone().into_owned(),
+            principal: record.principal.clone(),
+            span: (record.seq, record.seq),
+            count: 1,
+            bytes: record.action.len(),
+        }
+    }
+
+    fn takes(&self, record: &Record, piece: &Piece<'_>) -> bool {
+        self.part_id == *piece.part_id
+            && self.turn_id == *piece.turn_id
+            && self.kind == *piece.kind
+            && self.principal == record.principal
+            && self.bytes + record.action.len() <= ONE_MAX
+    }
+}
+
+/// The pieces of a chat that become one each time; none of a channel that is no chat.
+fn spans(store: &dyn Store, channel: ChannelId, upto: ServerSeq, before: Millis) -> Result<Vec<Span>, String> {
+    if !is_chat(store, channel).map_err(|e| e.to_string())? {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<Together> = Vec::new();
+    let mut open: Option<Together> = None;
+    let mut ended: HashSet<String> = HashSet::new();
+    store
+        .scan_channel(channel, 0, upto, &mut |record| {
+            let piece = Piece::of(&record).filter(|_| record.at < before);
+            match (piece, open.as_mut()) {
+                (Some(piece), Some(together)) if together.takes(&record, &piece) => {
+                    together.span.1 = record.seq;
+                    together.count += 1;
+                    together.bytes += record.action.len();
+                }
+                (piece, _) => {
+                    found.extend(open.take().filter(|together| together.count > 1));
+                    if piece.is_none() {
+                        note_end(&mut ended, &record);
+                    }
+                    open = piece.map(|piece| Together::new(&record, &piece));
+                }
+            }
+            ControlFlow::Continue(())
+        })
+        .map_err(|e| e.to_string())?;
+    found.extend(open.filter(|together| together.count > 1));
+    // A turn that runs is still being watched.
+    Ok(found.into_iter().filter(|together| ended.contains(&together.turn_id)).map(|together| together.span).collect())
+}
+
+fn is_chat(store: &dyn Store, channel: ChannelId) -> Result<bool, super::FoldFault> {
+    let Some(uri) = catalogue::uri(store, channel)? else { return Ok(false) };
+    Ok(catalogue::channel(store, uri.as_str())?.is_some_and(|row| row.kind == ChannelKind::Chat))
+}
+
+/// Notes that a turn is over, or goes on.
+fn note_end(ended: &mut HashSet<String>, record: &Record) {
+    let is_told = record.kind == Kind::Action
+        && matches!(
+            &*type_of(&record.action),
+            "chat/turnComplete" | "chat/turnCancelled" | "chat/error" | "chat/turnResume" | "chat/turnStarted"
+        );
+    let Some(action) = is_told.then(|| Action::from_stored(record.action.clone()).ok()).flatten() else { return };
+    match action.decoded {
+        StateAction::ChatTurnComplete(end) => ended.insert(end.turn_id),
+        StateAction::ChatTurnCancelled(end) => ended.insert(end.turn_id),
+        StateAction::ChatError(end) => ended.insert(end.turn_id),
+        StateAction::ChatTurnResume(again) => ended.remove(&again.turn_id),
+        StateAction::ChatTurnStarted(begins) => ended.remove(&begins.turn_id),
+        _ => false,
+    };
+}
+
+/// The action that says what these pieces say.
+fn one(events: &[Record]) -> Result<Bytes, String> {
+    let mut all: Option<(String, String, String)> = None;
+    let mut content = String::new();
+    for record in events {
+        let piece = Piece::of(record).ok_or_else(|| format!("event {} is no streamed text", record.seq))?;
+        content.push_str(&piece.content);
+        all = Some((piece.kind.into_owned(), piece.turn_id.into_owned(), piece.part_id.into_owned()));
+    }
+    let (kind, turn_id, part_id) = all.ok_or("there is no event")?;
+    let action = match kind.as_str() {
+        "chat/delta" => StateAction::ChatDelta(ChatDeltaAction { turn_id, part_id, content, meta: None }),
+        _ => StateAction::ChatReasoning(ChatReasoningAction { turn_id, part_id, content, meta: None }),
+    };
+    Ok(Action::host(action).bytes)
+}
+
+/// Verifies the copy by itself, and then that it has every event of the old log up to `upto`, with the same state at each.
+fn check(old: &dyn Store, new: &dyn Store, upto: ServerSeq, given_up: &AtomicBool) -> Result<(), String> {
+    verify::verify(new, &mut |_| ()).map_err(|fault| format!("the copy is at fault: {fault}"))?;
+    let mut channels = Vec::new();
+    new.scan_rows(Table::ChannelById, &[], None, &mut |key, _| {
+        channels.extend(number_of_key(key).map(ChannelId));
+        ControlFlow::Continue(())
+    })
+    .map_err(|e| e.to_string())?;
+    for channel in channels {
+        if given_up.load(Ordering::Relaxed) {
+            return Err("it was given up".into());
+        }
+        compare(old, new, channel, upto)?;
+    }
+    Ok(())
+}
+
+/// A chat's state as the old log and as the copy fold to it.
+#[derive(Default)]
+struct Both {
+    old: Option<At<ChatFold>>,
+    new: Option<At<ChatFold>>,
+}
+
+/// Walks both logs of a channel side by side.
+fn compare(old: &dyn Store, new: &dyn Store, channel: ChannelId, upto: ServerSeq) -> Result<(), String> {
+    let is_chat = is_chat(new, channel).map_err(|e| e.to_string())?;
+    let mut both = Both::default();
+    let mut after = 0;
+    while after < upto {
+        let copied = records(new, channel, after, upto)?;
+        let last = copied.last().map_or(upto, |record| record.seq);
+        let mut stored = Vec::new();
+        old.scan_channel(channel, after, last, &mut |record| {
+            stored.push(record);
+            ControlFlow::Continue(())
+        })
+        .map_err(|e| e.to_string())?;
+        let mut stored = stored.as_slice();
+        for copy in &copied {
+            let count = stored.partition_point(|record| record.seq <= copy.seq);
+            let (these, rest) = stored.split_at(count);
+            stored = rest;
+            let same = match these {
+                [record] if record == copy => true,
+                [first, .., last] => is_one_of(copy, first, last),
+                _ => false,
+            };
+            if !same {
+                return Err(format!("event {} is not what it was", copy.seq));
+            }
+            if is_chat {
+                both.step(these, copy)?;
+            }
+        }
+        if let Some(record) = stored.first() {
+            return Err(format!("event {} is missing", record.seq));
+        }
+        after = last;
+    }
+    match (&both.old, &both.new) {
+        (Some(old), Some(new)) if old.fold.to_checkpoint() != new.fold.to_checkpoint() => {
+            Err(format!("channel {} does not fold to what it was", channel.0))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `copy` is what becomes of the events from `first` to `last`, but for what it says.
+fn is_one_of(copy: &Record, first: &Record, last: &Record) -> bool {
+    let covers_from = Some(first.covers_from.unwrap_or(first.seq));
+    *copy == Record { covers_from, action: copy.action.clone(), ..last.clone() }
+}
+
+impl Both {
+    /// Folds these events here and their copy there; where it is another event, the states are held against each other.
+    fn step(&mut self, stored: &[Record], copy: &Record) -> Result<(), String> {
+        for record in stored {
+            replay::step(&mut self.old, record)?;
+        }
+        replay::step(&mut self.new, copy)?;
+        let is_same = match (&self.old, &self.new) {
+            (Some(old), Some(new)) => stored.len() == 1 || old.fold.state == new.fold.state,
+            _ => true,
+        };
+        if is_same { Ok(()) } else { Err(format!("the state at event {} is not what it was", copy.seq)) }
+    }
+}
+
+fn records(store: &dyn Store, channel: ChannelId, after: ServerSeq, upto: ServerSeq) -> Result<Vec<Record>, String> {
+    let mut records = Vec::new();
+    store
+        .scan_channel(channel, after, upto, &mut |record| {
+            records.push(record);
+            if records.len() < CHUNK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .map_err(|e| e.to_string())?;
+    Ok(records)
+}
+
+/// The numbers that the event after `at` in this channel stands for, where `at` is one of those that became one with others.
+///
+/// # Errors
+/// [`crate::events::LogFault`] when the log cannot be read.
+pub fn folded_at(
+    store: &dyn Store,
+    channel: ChannelId,
+    at: ServerSeq,
+) -> Result<Option<Span>, crate::events::LogFault> {
+    let mut next = None;
+    store.scan_channel(channel, at, ServerSeq::MAX, &mut |record| {
+        next = record.covers_from.map(|from| (from, record.seq));
+        ControlFlow::Break(())
+    })?;
+    Ok(next.filter(|(from, _)| *from <= at))
+}
