@@ -81,6 +81,15 @@ pub struct Config {
     /// What becomes of a closed chat's events.
     #[serde(with = "kinds::word")]
     pub closed_chats: Kept,
+    /// How long the streamed text of a turn that ended stays in its pieces.
+    #[serde(with = "kinds::optional_span")]
+    pub retain_deltas: Option<Duration>,
+    /// How long closed chats and disposed sessions are kept before they are erased.
+    #[serde(with = "kinds::optional_span")]
+    pub retain_closed: Option<Duration>,
+    /// How often it is looked at what is old enough for that.
+    #[serde(with = "kinds::span")]
+    pub retention_interval: Duration,
     /// Whether `/metrics` is open to all.
     #[serde(with = "kinds::flag")]
     pub metrics_public: bool,
@@ -355,6 +364,9 @@ impl Config {
             default_agent: None,
             disposed_sessions: Kept::Hidden,
             closed_chats: Kept::Hidden,
+            retain_deltas: Some(Duration::from_secs(30 * 24 * 3_600)),
+            retain_closed: None,
+            retention_interval: Duration::from_secs(24 * 3_600),
             metrics_public: false,
             oidc_issuer: None,
             oidc_audience: Vec::new(),
@@ -448,6 +460,9 @@ impl Config {
         }
         if self.tls_reload_interval.is_zero() {
             return Some(("tls_reload_interval", "wants more than 0".into()));
+        }
+        if self.retention_interval < Duration::from_secs(60) {
+            return Some(("retention_interval", "at least 1m".into()));
         }
         if !self.log_level.split(',').all(is_directive) {
             let wants = "wants error, warn, info, debug, trace or off, or directives such as info,scrollback=debug";

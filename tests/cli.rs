@@ -33,7 +33,6 @@ fn bad_usage_is_one_line_and_exit_2() {
     refused(&["log", "list", "--data", "d", "--url", "http://h"], &["--data", "--url"]);
     refused(&["log", "stats", "--url", "ftp://h"], &["--url", "ftp://h"]);
     refused(&["log", "stats", "--url", "http://h", "--token-file", "/no/such"], &["--token-file", "/no/such"]);
-    refused(&["log", "verify", "--rebuild"], &["--rebuild", "not served"]);
     refused(&["serve", "--json"], &["--print-config"]);
     refused(&["completion", "tcsh"], &["tcsh"]);
     refused(&["frobnicate"], &["frobnicate", "--help"]);

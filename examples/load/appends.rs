@@ -1,9 +1,15 @@
 //! The store alone: commits of 64 events, single events, and what they take on disk.
 
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use scrollback::events::{Batch, EventLog};
+use scrollback::events::compacting::Step;
+use scrollback::events::sled_store::SledStore;
+use scrollback::events::{Batch, EventLog, Record, ServerSeq};
+use scrollback::projections::compaction::Folding;
 
 use crate::Scale;
 use crate::report::{Goal, Report, percentile};
@@ -86,4 +92,29 @@ fn disk(scale: Scale, report: &mut Report) {
     }
     let bytes: u64 = sessions.iter().map(|session| session.action_bytes).sum();
     report.ratio("disk, rows and checkpoints too", "bytes", Goal::AtMost(3.2), bytes as f64, store.disk_bytes() as f64);
+    compacted(&store, bytes, report);
+}
+
+/// The same after a compaction of everything; of the bytes of events as they were, and as they are then.
+fn compacted(store: &SledStore, bytes: u64, report: &mut Report) {
+    let whole = Cell::new(Instant::now());
+    let wait = Cell::new(Duration::ZERO);
+    let reached = |step: Step| match step {
+        Step::Whole => whole.set(Instant::now()),
+        Step::InPlace => wait.set(whole.get().elapsed()),
+        _ => {}
+    };
+    let folding = Folding { before: i64::MAX, given_up: &AtomicBool::new(false), reached: &reached };
+    let took = timed(|| drop(store.compact(&folding).expect("compacted")));
+    let mut left = 0u64;
+    let mut visit = |record: Record| {
+        left += record.action.len() as u64;
+        ControlFlow::Continue(())
+    };
+    store.scan(0, ServerSeq::MAX, &mut visit).expect("scanned");
+    let disk = store.disk_bytes() as f64;
+    report.ratio("disk after a compaction", "bytes", Goal::AtMost(1.3), bytes as f64, disk);
+    report.ratio("disk after a compaction, of what is left of the events", "bytes", Goal::None, left as f64, disk);
+    report.number("compaction, whole", "ms", Goal::None, took.as_secs_f64() * 1_000.0);
+    report.number("compaction, the renames", "ms", Goal::None, wait.get().as_secs_f64() * 1_000.0);
 }

@@ -57,6 +57,8 @@ pub struct Shared {
     pub root: OnceLock<Addr<RootActor>>,
     /// Held by an erasure and by a restoring: nothing comes back while it is being erased.
     pub keeping: tokio::sync::Mutex<()>,
+    /// Something was erased, and its bytes are still in the log's files.
+    pub erased: AtomicBool,
     /// Root configuration `deferredTitleGeneration`: nobody but a person names a chat.
     pub deferred_titles: AtomicBool,
     /// Set when the host stops: nothing new is begun.

@@ -134,7 +134,7 @@ pub enum LogVerb {
     },
     /// Read every record and refold every channel; exit 1 at the first fault
     Verify {
-        /// Make rows, index and catalogue anew from the log (not served by this version)
+        /// First make rows, index, catalogue and checkpoints anew from the log; no host may have the directory open
         #[arg(long)]
         rebuild: bool,
         #[command(flatten)]

@@ -22,7 +22,7 @@ pub fn run(verb: LogVerb, environment: &Environment) -> Result<(), CliFault> {
         LogVerb::Show { seq, place } => show(seq, &place, environment),
         LogVerb::State { uri, at, place } => state(&uri, at, &place, environment),
         LogVerb::Diff { uri, from, to, place } => diff(&uri, (from, to), &place, environment),
-        LogVerb::Verify { rebuild: true, .. } => Err(CliFault::Usage("--rebuild: not served by this version".into())),
+        LogVerb::Verify { rebuild: true, place } => super::rebuilding::rebuild(&place, environment),
         LogVerb::Verify { place, .. } => verify(&place, environment),
         LogVerb::Stats { place } => stats(&place, environment),
         LogVerb::Compact { before, place } => super::compacting::compact(before.as_deref(), &place, environment),

@@ -16,6 +16,7 @@ mod logs;
 mod open_files;
 mod out;
 mod reach;
+mod rebuilding;
 mod serve;
 mod tls;
 mod users;

@@ -181,6 +181,26 @@ pub mod span {
     }
 }
 
+/// A duration, or `"never"`.
+pub mod optional_span {
+    use super::*;
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(span) => span::serialize(span, to),
+            None => to.serialize_str("never"),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        wanted(from, "a duration with its unit, such as \"30d\", or \"never\"", |raw| match raw.text()?.as_str() {
+            "never" => Some(None),
+            text => span::read(text).map(Some),
+        })
+    }
+}
+
 /// A list of durations, or one text with commas.
 pub mod spans {
     use super::*;

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{ChannelId, Record, ServerSeq, Store};
+use super::{ChannelId, Record, ServerSeq, Store, Table};
 
 /// The first and the last number of neighbouring events of one channel. The event that stands for them gets the last.
 pub type Span = (ServerSeq, ServerSeq);
@@ -48,6 +48,11 @@ pub trait Compacting {
     /// What is wrong with the copy, in words. It is thrown away then.
     fn check(&self, old: &dyn Store, new: &dyn Store, upto: ServerSeq) -> Result<(), String>;
 
+    /// Where the rows are made anew from the log: who makes them.
+    fn rebuilding(&self) -> Option<&dyn Rebuilding> {
+        None
+    }
+
     /// Is told how far it is.
     fn reached(&self, _step: Step) {}
 
@@ -55,6 +60,18 @@ pub trait Compacting {
     fn is_given_up(&self) -> bool {
         false
     }
+}
+
+/// Makes the rows of a copy anew.
+pub trait Rebuilding {
+    /// Whether a row is copied all the same, where it can be read.
+    fn keeps(&self, table: Table, key: &[u8]) -> bool;
+
+    /// Writes the rest of the rows, as `log` says, which has all events.
+    ///
+    /// # Errors
+    /// What is wrong with the log, in words.
+    fn rows(&self, log: &dyn Store) -> Result<(), String>;
 }
 
 /// What a compaction did.

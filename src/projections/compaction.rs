@@ -39,7 +39,7 @@ pub struct Folding<'a> {
 
 impl Compacting for Folding<'_> {
     fn spans(&self, store: &dyn Store, channel: ChannelId, upto: ServerSeq) -> Result<Vec<Span>, String> {
-        spans(store, channel, upto, self.before)
+        Ok(together(store, channel, upto, self.before)?.iter().map(|one| one.span).collect())
     }
 
     fn one(&self, events: &[Record]) -> Result<Bytes, String> {
@@ -118,7 +118,12 @@ impl Together {
 }
 
 /// The pieces of a chat that become one each time; none of a channel that is no chat.
-fn spans(store: &dyn Store, channel: ChannelId, upto: ServerSeq, before: Millis) -> Result<Vec<Span>, String> {
+fn together(
+    store: &dyn Store,
+    channel: ChannelId,
+    upto: ServerSeq,
+    before: Millis,
+) -> Result<Vec<Together>, String> {
     if !is_chat(store, channel).map_err(|e| e.to_string())? {
         return Ok(Vec::new());
     }
@@ -147,7 +152,8 @@ fn spans(store: &dyn Store, channel: ChannelId, upto: ServerSeq, before: Millis)
         .map_err(|e| e.to_string())?;
     found.extend(open.filter(|together| together.count > 1));
     // A turn that runs is still being watched.
-    Ok(found.into_iter().filter(|together| ended.contains(&together.turn_id)).map(|together| together.span).collect())
+    found.retain(|together| ended.contains(&together.turn_id));
+    Ok(found)
 }
 
 fn is_chat(store: &dyn Store, channel: ChannelId) -> Result<bool, super::FoldFault> {
@@ -191,21 +197,28 @@ fn one(events: &[Record]) -> Result<Bytes, String> {
 }
 
 /// Verifies the copy by itself, and then that it has every event of the old log up to `upto`, with the same state at each.
-fn check(old: &dyn Store, new: &dyn Store, upto: ServerSeq, given_up: &AtomicBool) -> Result<(), String> {
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check(old: &dyn Store, new: &dyn Store, upto: ServerSeq, given_up: &AtomicBool) -> Result<(), String> {
     verify::verify(new, &mut |_| ()).map_err(|fault| format!("the copy is at fault: {fault}"))?;
-    let mut channels = Vec::new();
-    new.scan_rows(Table::ChannelById, &[], None, &mut |key, _| {
-        channels.extend(number_of_key(key).map(ChannelId));
-        ControlFlow::Continue(())
-    })
-    .map_err(|e| e.to_string())?;
-    for channel in channels {
+    for channel in channels(new)? {
         if given_up.load(Ordering::Relaxed) {
             return Err("it was given up".into());
         }
         compare(old, new, channel, upto)?;
     }
     Ok(())
+}
+
+fn channels(store: &dyn Store) -> Result<Vec<ChannelId>, String> {
+    let mut channels = Vec::new();
+    let mut visit = |key: &[u8], _: &[u8]| {
+        channels.extend(number_of_key(key).map(ChannelId));
+        ControlFlow::Continue(())
+    };
+    store.scan_rows(Table::ChannelById, &[], None, &mut visit).map_err(|e| e.to_string())?;
+    Ok(channels)
 }
 
 /// A chat's state as the old log and as the copy fold to it.
@@ -289,6 +302,21 @@ fn records(store: &dyn Store, channel: ChannelId, after: ServerSeq, upto: Server
         })
         .map_err(|e| e.to_string())?;
     Ok(records)
+}
+
+/// How many events would go if what is older than `before` were folded now.
+///
+/// # Errors
+/// What is wrong with the log, in words.
+pub fn foldable(store: &dyn Store, before: Millis, given_up: &AtomicBool) -> Result<u64, String> {
+    let mut count = 0;
+    for channel in channels(store)? {
+        if given_up.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        count += together(store, channel, store.tail(), before)?.iter().map(|one| one.count as u64 - 1).sum::<u64>();
+    }
+    Ok(count)
 }
 
 /// The numbers that the event after `at` in this channel stands for, where `at` is one of those that became one with others.

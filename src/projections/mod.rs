@@ -9,6 +9,7 @@ pub mod attempts;
 pub mod canvas;
 pub mod catalogue;
 pub mod chat;
+pub mod closed;
 pub mod compaction;
 pub mod erasure;
 pub mod fact;

@@ -4,7 +4,10 @@
 //! which checks that every turn's row, every head, every checkpoint, the catalogue and the tables beside it say the same as
 //! the log. What an erasure is removing is left out: it is finished at the next start.
 
+mod rebuild;
 mod tables;
+
+pub use rebuild::Rebuild;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -337,6 +340,11 @@ impl Files {
         self.all.extend(changes.added.into_iter().map(|added| (added, true)));
         self.all.extend(changes.removed.into_iter().map(|removed| (removed, false)));
         self.waiting = references::held(&fold.state);
+    }
+
+    /// The keys of their rows.
+    fn keys(&self, chat: ChannelId) -> impl Iterator<Item = Vec<u8>> {
+        self.all.iter().filter(|(_, is_there)| **is_there).map(move |(reference, _)| references::key(chat, reference))
     }
 
     fn compare(&self, store: &dyn Store, chat: ChannelId) -> Result<(), Fault> {

@@ -57,6 +57,7 @@ mod refused;
 mod refused_commands;
 mod replay;
 mod resources;
+mod retained;
 mod rewinds;
 mod roles;
 mod samples;

@@ -131,6 +131,7 @@ pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<E
         return Err(Refusal::log_unavailable("the log takes no events now"));
     }
     let shared = Arc::clone(shared);
+    shared.erased.store(true, std::sync::atomic::Ordering::Release);
     blocking(move || carry_out(&erasure, shared.store.as_ref(), &shared.attachments)).await?;
     Ok(erased)
 }

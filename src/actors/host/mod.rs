@@ -6,6 +6,7 @@
 mod compacting;
 mod directories;
 mod erasing;
+mod retaining;
 mod sessions;
 mod settings;
 mod states;
@@ -229,6 +230,7 @@ impl Host {
             root: OnceLock::new(),
             keeping: tokio::sync::Mutex::new(()),
             deferred_titles: AtomicBool::new(false),
+            erased: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             processes: AtomicU64::new(0),
             actors: AtomicUsize::new(0),
@@ -241,6 +243,7 @@ impl Host {
         })?;
         let _ = shared.root.set(root.start());
         owed::wait(&shared);
+        retaining::wait(&shared);
         Ok(Arc::new(Self { shared }))
     }
 

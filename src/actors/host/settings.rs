@@ -25,6 +25,12 @@ pub struct HostSettings {
     pub erase_disposed: bool,
     /// A closed chat is erased.
     pub erase_closed: bool,
+    /// How long the streamed text of a turn that ended stays in its pieces; `None`: for good.
+    pub retain_deltas: Option<Duration>,
+    /// How long what was closed or disposed is kept; `None`: for good.
+    pub retain_closed: Option<Duration>,
+    /// How often it is looked at what is old.
+    pub retention_interval: Duration,
     /// For an operator's verb on a directory that nobody serves: interrupted turns are left as they are.
     pub maintenance: bool,
     pub idle_timeout: Duration,
@@ -96,6 +102,9 @@ impl Default for HostSettings {
             default_agent: None,
             erase_disposed: false,
             erase_closed: false,
+            retain_deltas: Some(Duration::from_secs(30 * 24 * 3_600)),
+            retain_closed: None,
+            retention_interval: Duration::from_secs(24 * 3_600),
             maintenance: false,
             idle_timeout: Duration::from_secs(60),
             delta_window: Duration::from_millis(16),

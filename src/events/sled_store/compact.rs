@@ -7,7 +7,7 @@
 //! Always: until the log is moved aside it is whole, and after that the copy is; [`recover`] tells by what is there. The
 //! engine opens its files once and never by name again, as long as none of its leaves is too large for its file, which
 //! the cap on values sees to; so a directory may be moved under it.
-//! Source: `docs/adr/0008-compaction.md`.
+//! Source: `docs/adr/0009-compaction.md`.
 
 use std::collections::BTreeSet;
 use std::fs::{remove_dir_all, rename};

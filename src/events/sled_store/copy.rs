@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::runs::{Directory, RunWriter};
 use super::tree::Changes;
 use super::{SledStore, keys};
-use crate::events::compacting::{Compacting, Span};
+use crate::events::compacting::{Compacting, Rebuilding, Span};
 use crate::events::rows::{leading_number, number_of_key};
 use crate::events::stage::RowKey;
 use crate::events::{ChannelId, EventLog, LogFault, Record, ServerSeq, Table, codec};
@@ -71,7 +71,10 @@ impl<'a> Copy<'a> {
     /// Those of reading and of [`LogFault::NotCompacted`].
     pub fn begin(&mut self, upto: ServerSeq) -> Result<(), LogFault> {
         for table in Table::ALL {
-            self.rows(*table)?;
+            match self.work.rebuilding() {
+                Some(rebuilding) => self.kept_rows(*table, rebuilding)?,
+                None => self.rows(*table)?,
+            }
         }
         let mut commits: Vec<Commit> = self.bounds(upto)?;
         let channels: Vec<ChannelId> = self.spans.keys().copied().collect();
@@ -81,7 +84,7 @@ impl<'a> Copy<'a> {
         self.directories(commits, upto)?;
         self.apply()?;
         self.shown(upto);
-        Ok(())
+        self.work.rebuilding().map_or(Ok(()), |rebuilding| rebuilding.rows(self.new)).map_err(LogFault::NotCompacted)
     }
 
     /// Copies the events that came since, as they are, and `changed` rows.
@@ -143,6 +146,20 @@ impl<'a> Copy<'a> {
                 }
             }
         })?;
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Copies the rows that are not made anew and can be read.
+    fn kept_rows(&mut self, table: Table, rebuilding: &dyn Rebuilding) -> Result<(), LogFault> {
+        let mut fault = None;
+        let lost = self.old.visit_readable_rows(table, &mut |key, value| {
+            if fault.is_none() && rebuilding.keeps(table, key) {
+                fault = self.put(&keys::row(table, key), value).err();
+            }
+        })?;
+        if lost > 0 {
+            tracing::warn!(table = %char::from(table as u8), lost, "rows that could not be read were left out");
+        }
         fault.map_or(Ok(()), Err)
     }
 

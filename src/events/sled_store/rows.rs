@@ -68,6 +68,29 @@ impl SledStore {
         }
     }
 
+    /// Calls `visit` with each row of a table that can be read, as it is stored. Returns how many cannot.
+    ///
+    /// # Errors
+    /// [`LogFault::Engine`] and [`LogFault::Damaged`] when not even the keys can be read.
+    pub(super) fn visit_readable_rows(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64, LogFault> {
+        let engine = self.engine();
+        let table_place = |unread: Unread| unread.at(place(table, &[]));
+        let prefix = keys::row(table, &[]);
+        let mut lost = 0;
+        for entry in engine.tree.range((Bound::Included(prefix.clone()), Bound::Unbounded)).map_err(table_place)? {
+            let (stored_key, first) = entry.map_err(table_place)?;
+            if !stored_key.starts_with(&prefix) {
+                break;
+            }
+            let Some(key) = row_key(&stored_key, &[]) else { continue };
+            match engine.tree.whole(&keys::row(table, key), &first) {
+                Ok(value) => visit(key, &value),
+                Err(_) => lost += 1,
+            }
+        }
+        Ok(lost)
+    }
+
     /// See [`crate::events::Rows::last_row`].
     pub(super) fn newest_row(&self, table: Table, prefix: &[u8], upto: &[u8]) -> Result<Option<Row>, LogFault> {
         if upto < prefix {

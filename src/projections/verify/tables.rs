@@ -54,13 +54,24 @@ impl OfChat {
         }
     }
 
-    pub fn compare(&self, store: &dyn Store, uri: &str, chat: ChannelId) -> Result<(), Fault> {
-        let row = store.get(Table::Running, &channel_key(chat))?;
-        let wanted = self.running.map(|attempts| match attempts {
+    /// The rows as they are to be: table, key and value.
+    pub fn rows(&self, chat: ChannelId) -> impl Iterator<Item = (Table, Vec<u8>, Vec<u8>)> {
+        let running = self.running().map(|value| (Table::Running, channel_key(chat), value));
+        let value = |n: &Option<u64>| n.map_or_else(Vec::new, |n| n.to_be_bytes().to_vec());
+        let used = self.used.iter().map(move |(key, n)| (Table::Used, key.clone(), value(n)));
+        running.into_iter().chain(used)
+    }
+
+    fn running(&self) -> Option<Vec<u8>> {
+        self.running.map(|attempts| match attempts {
             0 => Vec::new(),
             attempts => attempts.to_be_bytes().to_vec(),
-        });
-        if row != wanted {
+        })
+    }
+
+    pub fn compare(&self, store: &dyn Store, uri: &str, chat: ChannelId) -> Result<(), Fault> {
+        let row = store.get(Table::Running, &channel_key(chat))?;
+        if row != self.running() {
             return Err(fault(None, format!("the row of what runs in {uri} is not what the log says")));
         }
         let mut seen: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

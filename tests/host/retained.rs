@@ -1,0 +1,121 @@
+//! What the host does by itself with what is old, on a clock of the tests.
+
+use std::time::Duration;
+
+use scrollback::actors::host::HostSettings;
+use scrollback::clock::Clock;
+use scrollback::projections::verify::verify;
+use serde_json::json;
+
+use crate::harness::{Client, Options, TestHost, chat_of, eventually};
+
+const S: &str = "ahp-session:/s";
+const P: &str = "ahp-chat:/p";
+const DAY: i64 = 24 * 3_600 * 1_000;
+
+fn options(clock: &Clock, settings: HostSettings) -> Options {
+    let settings = HostSettings { delta_window: Duration::ZERO, ..settings };
+    Options { settings, clock: clock.clone(), ..Options::default() }
+}
+
+fn deltas(host: &TestHost) -> usize {
+    host.records().iter().filter(|record| record.action.starts_with(br#"{"type":"chat/delta""#)).count()
+}
+
+fn is_there(host: &TestHost, uri: &str) -> bool {
+    let row = host.host.store().get(scrollback::events::Table::ChannelByUri, uri.as_bytes());
+    row.unwrap().is_some()
+}
+
+async fn told(host: &TestHost, words: &str) -> (Client, String) {
+    let mut client = host.client("c").await;
+    let chat = client.create_session(S).await;
+    client.create_chat(S, P).await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t1", words).await;
+    client.drain().await;
+    (client, chat)
+}
+
+#[tokio::test]
+async fn streamed_text_is_folded_when_it_is_as_old_as_it_is_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::fixed(1_795_000_000_000);
+    let host = TestHost::on_disk_with(directory.path(), options(&clock, HostSettings::default()));
+    let (mut client, chat) = told(&host, "/words 1200").await;
+    assert_eq!(deltas(&host), 1_200);
+    clock.advance(29 * DAY);
+    client.subscribe(&chat).await;
+    client.run(&chat, "t2", "/words 40").await;
+    // It was looked at, more than once, and nothing was old enough; then the first turn is.
+    clock.advance(DAY + 1);
+    eventually("the first turn's fold", || {
+        clock.advance(DAY / 24);
+        deltas(&host) < 100
+    })
+    .await;
+    assert!(deltas(&host) > 40, "the second turn is new");
+    verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+    // Too little is left to fold.
+    for _ in 0..60 {
+        clock.advance(DAY);
+    }
+    client.run(&chat, "t3", "/history").await;
+    assert!(deltas(&host) > 40);
+}
+
+#[tokio::test]
+async fn what_was_closed_is_erased_when_it_is_as_old_as_it_is_to_be_and_its_bytes_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::fixed(1_795_000_000_000);
+    let kept = Some(Duration::from_secs(10 * 24 * 3_600));
+    let settings = HostSettings { retain_closed: kept, retain_deltas: None, ..HostSettings::default() };
+    let host = TestHost::on_disk_with(directory.path(), options(&clock, settings));
+    let (mut client, chat) = told(&host, "stays").await;
+    client.subscribe(P).await;
+    client.run(P, "p1", "the secret word").await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    client.create_session("ahp-session:/gone").await;
+    client.ask("disposeSession", json!({ "channel": "ahp-session:/gone" })).await.unwrap();
+    client.create_session("ahp-session:/back").await;
+    client.ask("disposeSession", json!({ "channel": "ahp-session:/back" })).await.unwrap();
+    host.host.restore("root:test", "ahp-session:/back").await.unwrap();
+    client.drain().await;
+    let log = directory.path().join("log/db");
+    let has_secret = || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).contains("the secret ");
+    clock.advance(9 * DAY);
+    client.run(&chat, "t2", "stays too").await;
+    assert!(is_there(&host, P) && is_there(&host, "ahp-session:/gone"));
+    assert!(has_secret());
+    eventually("the erasures", || {
+        clock.advance(DAY / 24);
+        !is_there(&host, P) && !is_there(&host, "ahp-session:/gone")
+    })
+    .await;
+    eventually("the bytes", || {
+        clock.advance(DAY / 24);
+        !has_secret()
+    })
+    .await;
+    for there in [S, &chat, &chat_of(S), "ahp-session:/back"] {
+        assert!(is_there(&host, there), "{there}");
+    }
+    verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_done_where_nothing_is_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::fixed(1_795_000_000_000);
+    let settings = HostSettings { retain_deltas: None, ..HostSettings::default() };
+    let host = TestHost::on_disk_with(directory.path(), options(&clock, settings));
+    let (mut client, chat) = told(&host, "/words 1200").await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    for _ in 0..400 {
+        clock.advance(DAY);
+    }
+    client.subscribe(&chat).await;
+    client.run(&chat, "t2", "/history").await;
+    assert!(deltas(&host) >= 1_200);
+    assert!(is_there(&host, P));
+}
