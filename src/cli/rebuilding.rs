@@ -8,7 +8,7 @@ use crate::admin::inspect;
 use crate::config::Environment;
 use crate::events::EventLog;
 use crate::events::sled_store::Access;
-use crate::projections::verify::Rebuild;
+use crate::projections::rebuilding::Rebuild;
 
 /// Makes the rows anew from the log, and says what was verified then.
 pub fn rebuild(place: &Place, environment: &Environment) -> Result<(), CliFault> {

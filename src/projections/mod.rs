@@ -18,6 +18,8 @@ pub mod mirror;
 pub mod people;
 #[cfg(test)]
 mod properties;
+pub mod rebuild;
+pub mod rebuilding;
 pub mod replay;
 pub mod root;
 pub mod session;

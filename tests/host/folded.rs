@@ -19,7 +19,8 @@ use scrollback::events::rows::ChannelRow;
 use scrollback::events::sled_store::SledStore;
 use scrollback::events::{Batch, ChannelId, DataDirectory, EventLog, Fate, Record, RowOp, ServerSeq, Store, Table};
 use scrollback::projections::compaction::Folding;
-use scrollback::projections::verify::{Rebuild, verify};
+use scrollback::projections::rebuilding::Rebuild;
+use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
 use crate::command;
