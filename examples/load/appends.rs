@@ -105,7 +105,9 @@ fn compacted(store: &SledStore, bytes: u64, report: &mut Report) {
         _ => {}
     };
     let folding = Folding { before: i64::MAX, given_up: &AtomicBool::new(false), reached: &reached };
-    let took = timed(|| drop(store.compact(&folding).expect("compacted")));
+    let took = timed(|| {
+        store.compact(&folding).expect("compacted");
+    });
     let mut left = 0u64;
     let mut visit = |record: Record| {
         left += record.action.len() as u64;

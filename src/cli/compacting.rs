@@ -32,7 +32,9 @@ pub fn compact(before: Option<&str>, place: &Place, environment: &Environment) -
         out.object(&compacted)?
     } else {
         let Compacted { folded, into, disk_bytes_before, disk_bytes } = compacted;
-        out.line(&format!("{folded} events folded into {into}; {disk_bytes_before} bytes on disk before, {disk_bytes} now"))?
+        out.line(&format!(
+            "{folded} events folded into {into}; {disk_bytes_before} bytes on disk before, {disk_bytes} now"
+        ))?
     }
     out.flush()
 }

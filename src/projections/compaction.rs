@@ -118,12 +118,7 @@ impl Together {
 }
 
 /// The pieces of a chat that become one each time; none of a channel that is no chat.
-fn together(
-    store: &dyn Store,
-    channel: ChannelId,
-    upto: ServerSeq,
-    before: Millis,
-) -> Result<Vec<Together>, String> {
+fn together(store: &dyn Store, channel: ChannelId, upto: ServerSeq, before: Millis) -> Result<Vec<Together>, String> {
     if !is_chat(store, channel).map_err(|e| e.to_string())? {
         return Ok(Vec::new());
     }
@@ -334,4 +329,93 @@ pub fn folded_at(
         ControlFlow::Break(())
     })?;
     Ok(next.filter(|(from, _)| *from <= at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::memory::MemoryStore;
+    use crate::events::{Batch, Channel, EventLog, NewEvent, Origin, Rows};
+
+    fn piece(part: &str, content: &str) -> String {
+        format!(r#"{{"type":"chat/delta","turnId":"t","partId":"{part}","content":"{content}"}}"#)
+    }
+
+    fn ended() -> String {
+        r#"{"type":"chat/turnComplete","turnId":"t","duration":1}"#.into()
+    }
+
+    /// What becomes one of a chat with these events, numbered from 1, each a millisecond after the one before.
+    fn spans_of(before: Millis, events: Vec<(Kind, Option<&str>, String)>) -> Vec<Span> {
+        let store = MemoryStore::new().unwrap();
+        let (id, uri) = (store.new_channel_id(), Channel::from("ahp-chat:/c"));
+        let event = |(at, (kind, client, action)): (i64, (Kind, Option<&str>, String))| NewEvent {
+            channel: uri.clone(),
+            channel_id: id,
+            kind,
+            at,
+            principal: "agent:demo".into(),
+            origin: client.map(|client| Origin { client_id: client.into(), client_seq: 1 }),
+            about: None,
+            action: action.into(),
+        };
+        let events: Vec<NewEvent> = (1..).zip(events).map(event).collect();
+        let rows = catalogue::register(&uri, id, ChannelKind::Chat, ChannelId(9));
+        store.append(&[Batch { events, rows }]).unwrap();
+        together(&store, id, ServerSeq::MAX, before).unwrap().into_iter().map(|one| one.span).collect()
+    }
+
+    fn said(actions: &[String]) -> Vec<(Kind, Option<&'static str>, String)> {
+        actions.iter().map(|action| (Kind::Action, None, action.clone())).collect()
+    }
+
+    #[test]
+    fn pieces_of_one_part_become_one_and_nothing_else_does() {
+        let (a, b) = (piece("a", "x"), piece("b", "x"));
+        let all = |actions: &[&String]| said(&actions.iter().map(|action| (*action).clone()).collect::<Vec<_>>());
+        let end = ended();
+        assert_eq!(spans_of(99, all(&[&a, &a, &a, &end])), [(1, 3)]);
+        assert_eq!(spans_of(99, all(&[&a, &a, &b, &a, &a, &end])), [(1, 2), (4, 5)]);
+        assert_eq!(spans_of(99, all(&[&a, &end, &a, &end])), []);
+        assert_eq!(spans_of(3, all(&[&a, &a, &a, &end])), [(1, 2)], "what is newer stays");
+        assert_eq!(spans_of(99, all(&[&a, &a])), [], "a turn that runs");
+        let resumed = r#"{"type":"chat/turnResume","turnId":"t"}"#.to_owned();
+        assert_eq!(spans_of(99, all(&[&a, &a, &end, &resumed, &a])), [], "a turn that runs again");
+        let reasoning = a.replace("chat/delta", "chat/reasoning");
+        assert_eq!(spans_of(99, all(&[&reasoning, &reasoning, &a, &end])), [(1, 2)]);
+        let more = a.replace(r#""content""#, r#""_meta":{},"content""#);
+        assert_eq!(spans_of(99, all(&[&a, &more, &a, &end])), [], "what says more than text");
+    }
+
+    #[test]
+    fn what_a_client_sent_and_facts_of_the_host_stand_in_between() {
+        let a = || (Kind::Action, None, piece("a", "x"));
+        let end = || (Kind::Action, None, ended());
+        let fact = (Kind::Host, None, r#"{"type":"host/conversation","id":"c"}"#.to_owned());
+        assert_eq!(spans_of(99, vec![a(), fact, a(), end()]), []);
+        let sent = || (Kind::Action, Some("c"), piece("a", "x"));
+        assert_eq!(spans_of(99, vec![sent(), sent(), a(), a(), end()]), [(3, 4)]);
+    }
+
+    #[test]
+    fn what_becomes_one_is_bounded_and_says_what_its_pieces_said() {
+        let long = piece("a", &"y".repeat(ONE_MAX / 3));
+        let spans = spans_of(99, said(&[long.clone(), long.clone(), long.clone(), long, ended()]));
+        assert_eq!(spans, [(1, 2), (3, 4)]);
+        let record = |content: &str| Record {
+            seq: 1,
+            channel: "ahp-chat:/c".into(),
+            channel_id: ChannelId(2),
+            kind: Kind::Action,
+            at: 0,
+            principal: "agent:demo".into(),
+            origin: None,
+            about: None,
+            covers_from: None,
+            batch: (1, 1),
+            action: piece("a", content).into(),
+        };
+        let one = one(&[record("say \\\"hi"), record("\\\" \\u00e9")]).unwrap();
+        assert_eq!(one, piece("a", "say \\\"hi\\\" é"));
+    }
 }

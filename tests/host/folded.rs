@@ -56,7 +56,11 @@ async fn told(host: &TestHost) -> String {
     chat
 }
 
-fn compact(store: &dyn Store, before: Millis, reached: &dyn Fn(Step)) -> Result<Compacted, scrollback::events::LogFault> {
+fn compact(
+    store: &dyn Store,
+    before: Millis,
+    reached: &dyn Fn(Step),
+) -> Result<Compacted, scrollback::events::LogFault> {
     store.compact(&Folding { before, given_up: &AtomicBool::new(false), reached })
 }
 
@@ -174,8 +178,12 @@ async fn what_is_newer_and_what_runs_stays_as_it_is() {
 #[test]
 fn whatever_was_done_every_state_is_the_same_after_a_compaction() {
     let choice = || {
-        (0u64..2, 0u64..Deed::weights(), 0u64..1024, 0u64..1024)
-            .prop_map(|(who, what, a, b)| Choice { who, what, a, b })
+        (0u64..2, 0u64..Deed::weights(), 0u64..1024, 0u64..1024).prop_map(|(who, what, a, b)| Choice {
+            who,
+            what,
+            a,
+            b,
+        })
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = Config { cases: 6, failure_persistence: None, max_shrink_iters: 16, ..Config::default() };
@@ -263,14 +271,19 @@ async fn a_compaction_that_is_given_up_or_met_by_an_erasure_changes_nothing() {
     for at in [Step::Planned, Step::Copied] {
         given_up.store(false, Ordering::Relaxed);
         let reached = |step: Step| given_up.store(step == at, Ordering::Relaxed);
-        let fault = store.compact(&Folding { before: Millis::MAX, given_up: &given_up, reached: &reached }).unwrap_err();
+        let fault =
+            store.compact(&Folding { before: Millis::MAX, given_up: &given_up, reached: &reached }).unwrap_err();
         assert!(fault.to_string().contains("given up"), "{fault}");
         assert_eq!(same_states(&store, &before), 0);
     }
     let (_, id) = channels(&store).into_iter().find(|(uri, _)| uri == P).unwrap();
     let reached = |step: Step| {
         if step == Step::Checked {
-            store.erase(id, &|record| if record.kind == scrollback::events::Kind::Host { Fate::Stays } else { Fate::Goes }).unwrap();
+            store
+                .erase(id, &|record| {
+                    if record.kind == scrollback::events::Kind::Host { Fate::Stays } else { Fate::Goes }
+                })
+                .unwrap();
         }
     };
     let fault = compact(&store, Millis::MAX, &reached).unwrap_err();
@@ -345,7 +358,9 @@ async fn the_bytes_of_an_erased_chat_are_gone() {
 
 async fn get(host: &TestHost, path: &str) -> String {
     let url = format!("http://{}{path}", host.address);
-    tokio::task::spawn_blocking(move || ureq::get(&url).call().unwrap().body_mut().read_to_string().unwrap()).await.unwrap()
+    tokio::task::spawn_blocking(move || ureq::get(&url).call().unwrap().body_mut().read_to_string().unwrap())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -416,7 +431,8 @@ async fn a_compaction_that_is_killed_anywhere_leaves_a_whole_log() {
     let mut wait = Duration::from_millis(4);
     let mut killed = 0;
     loop {
-        let mut child = command::scrollback(home.path(), &arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut child =
+            command::scrollback(home.path(), &arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
         // No condition of the child's is waited for: it is killed wherever it is by then.
         let over = tokio::task::spawn_blocking(move || {
             std::thread::park_timeout(wait);
@@ -436,7 +452,10 @@ async fn a_compaction_that_is_killed_anywhere_leaves_a_whole_log() {
     assert!(killed > 5, "{killed}");
     let last = command::run(home.path(), &arguments).json_lines().remove(0);
     assert_eq!(last["folded"], json!(0), "{last}");
-    assert_eq!(command::run(home.path(), &["log", "verify", "--data", "data", "--json"]).json_lines()[0]["ok"], json!(true));
+    assert_eq!(
+        command::run(home.path(), &["log", "verify", "--data", "data", "--json"]).json_lines()[0]["ok"],
+        json!(true)
+    );
 }
 
 #[tokio::test]
@@ -454,11 +473,13 @@ async fn a_running_host_compacts_when_the_command_line_asks_it() {
         let home = home.path().to_owned();
         tokio::task::spawn_blocking(move || command::run(&home, arguments))
     };
-    let none = run(&["log", "compact", "--before", "1d", "--data", "data", "--json"]).await.unwrap().json_lines().remove(0);
+    let none =
+        run(&["log", "compact", "--before", "1d", "--data", "data", "--json"]).await.unwrap().json_lines().remove(0);
     assert_eq!(none["folded"], json!(0));
     let told = run(&["log", "compact", "--data", "data"]).await.unwrap().printed();
     assert!(told.starts_with("10 events folded into 1; "), "{told}");
-    let at = run(&["log", "list", "--type", "chat/delta", "--data", "data", "--json"]).await.unwrap().json_lines().remove(0);
+    let at =
+        run(&["log", "list", "--type", "chat/delta", "--data", "data", "--json"]).await.unwrap().json_lines().remove(0);
     let (first, last) = (at["folded"][0].as_u64().unwrap(), at["folded"][1].as_u64().unwrap());
     assert_eq!((last - first, &at["serverSeq"]), (9, &json!(last)));
     run(&["log", "compact", "--before", "soon", "--data", "data"]).await.unwrap().is_refused(2, &["--before", "soon"]);
@@ -493,7 +514,8 @@ async fn varied(host: &TestHost) {
     client.create_session("ahp-session:/gone").await;
     client.ask("disposeSession", json!({ "channel": "ahp-session:/gone" })).await.unwrap();
     let mut waits = message("waits");
-    waits["attachments"] = json!([{ "type": "embeddedResource", "label": "a", "contentType": "text/plain", "data": "aGk=" }]);
+    waits["attachments"] =
+        json!([{ "type": "embeddedResource", "label": "a", "contentType": "text/plain", "data": "aGk=" }]);
     client.dispatch(&chat, json!({ "type": "chat/draftChanged", "draft": waits })).await;
     client.drain().await;
     host.host.erase("root:test", P).await.unwrap();
@@ -509,7 +531,8 @@ async fn rows_are_made_anew_as_they_were_whatever_became_of_them() {
     let store = opened(directory.path());
     let before = rows(&store);
     let states_before = states(&store);
-    let told = [Table::ChannelByUri, Table::Turn, Table::Head, Table::Session, Table::Recent, Table::Used, Table::Client];
+    let told =
+        [Table::ChannelByUri, Table::Turn, Table::Head, Table::Session, Table::Recent, Table::Used, Table::Client];
     let also = [Table::SessionById, Table::Point, Table::Fork, Table::Canvas, Table::Attachment];
     let kept: BTreeMap<u64, String> = channels(&store).into_iter().map(|(uri, id)| (id.0, uri)).collect();
     for table in told.into_iter().chain(also) {
@@ -517,7 +540,9 @@ async fn rows_are_made_anew_as_they_were_whatever_became_of_them() {
         assert!(!of_it.is_empty(), "{table:?} has no rows here");
         // What is gone of an erased chat stays; the rest is changed, or goes.
         let is_logged = |key: &[u8]| match table {
-            Table::Turn | Table::Point | Table::Used => kept.contains_key(&u64::from_be_bytes(key[..8].try_into().unwrap())),
+            Table::Turn | Table::Point | Table::Used => {
+                kept.contains_key(&u64::from_be_bytes(key[..8].try_into().unwrap()))
+            }
             _ => true,
         };
         let ops = of_it.into_iter().filter(|key| is_logged(key)).enumerate().map(|(at, key)| match at % 2 {
@@ -526,7 +551,12 @@ async fn rows_are_made_anew_as_they_were_whatever_became_of_them() {
         });
         store.append(&[Batch { events: Vec::new(), rows: ops.collect() }]).unwrap();
     }
-    store.append(&[Batch { events: Vec::new(), rows: vec![RowOp::Put { table: Table::Running, key: vec![0, 0, 0, 0, 0, 0, 9, 9], value: Bytes::new() }] }]).unwrap();
+    store
+        .append(&[Batch {
+            events: Vec::new(),
+            rows: vec![RowOp::Put { table: Table::Running, key: vec![0, 0, 0, 0, 0, 0, 9, 9], value: Bytes::new() }],
+        }])
+        .unwrap();
     assert!(verify(&store, &mut |_| ()).is_err());
     store.compact(&Rebuild::of(&store).unwrap()).unwrap();
     let now = rows(&store);

@@ -241,10 +241,9 @@ async fn the_official_client_comes_back_into_the_middle_of_what_was_compacted() 
     official.ask("createSession", json!({ "channel": SESSION, "provider": "demo" })).await.unwrap();
     official.subscribe(&chat, None).await;
     official.say(&chat, "t1", "/words 20").await;
-    let of_word = |word: &'static str| {
-        move |envelope: &ActionEnvelope| matches!(&envelope.action, StateAction::ChatDelta(d) if d.content == word)
-    };
-    let before = official.until(|envelope| matches!(envelope.action, StateAction::ChatResponsePart(_))).await.server_seq;
+    let of_word = |word: &'static str| move |envelope: &ActionEnvelope| matches!(&envelope.action, StateAction::ChatDelta(d) if d.content == word);
+    let before =
+        official.until(|envelope| matches!(envelope.action, StateAction::ChatResponsePart(_))).await.server_seq;
     let held_before = official.chat(&chat).clone();
     let within = official.until(of_word("w10 ")).await.server_seq;
     official.until_ended("t1").await;

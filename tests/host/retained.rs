@@ -42,8 +42,8 @@ async fn streamed_text_is_folded_when_it_is_as_old_as_it_is_to_be() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::fixed(1_795_000_000_000);
     let host = TestHost::on_disk_with(directory.path(), options(&clock, HostSettings::default()));
-    let (mut client, chat) = told(&host, "/words 1200").await;
-    assert_eq!(deltas(&host), 1_200);
+    let (mut client, chat) = told(&host, "/words 2500").await;
+    assert_eq!(deltas(&host), 2_500);
     clock.advance(29 * DAY);
     client.subscribe(&chat).await;
     client.run(&chat, "t2", "/words 40").await;

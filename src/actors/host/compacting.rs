@@ -9,8 +9,8 @@ use super::Host;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::shared::Shared;
 use crate::clock::Millis;
-use crate::events::compacting::{Compacted, Step};
 use crate::events::LogFault;
+use crate::events::compacting::{Compacted, Step};
 use crate::projections::compaction::Folding;
 
 /// What is told how far a compaction is.
@@ -43,7 +43,9 @@ pub async fn compact(shared: &Arc<Shared>, before: Millis, reached: Reached) -> 
             tracing::info!(folded, into, disk_bytes_before, disk_bytes, "the log was compacted");
             Ok(compacted)
         }
-        Err(fault @ LogFault::NotCompacted(_)) => Err(Refusal::new(RefusalKind::Conflict, "not-compacted", fault.to_string())),
+        Err(fault @ LogFault::NotCompacted(_)) => {
+            Err(Refusal::new(RefusalKind::Conflict, "not-compacted", fault.to_string()))
+        }
         Err(fault) => Err(Refusal::log_unavailable(fault)),
     }
 }

@@ -169,8 +169,12 @@ impl Host {
         // Counted where the subscription stands: a connection that is gone by then is not.
         let stands = move |connection: &Connection| {
             let state = shared.watches.join(&channel, connection.id);
-            let snapshot =
-                state.map(|state| SnapshotJson { resource: channel.clone(), state: state.into(), from_seq: 0, folded: None });
+            let snapshot = state.map(|state| SnapshotJson {
+                resource: channel.clone(),
+                state: state.into(),
+                from_seq: 0,
+                folded: None,
+            });
             if snapshot.is_none() {
                 connection.drop_channel(&channel);
             }

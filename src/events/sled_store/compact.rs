@@ -12,13 +12,14 @@
 use std::collections::BTreeSet;
 use std::fs::{remove_dir_all, rename};
 use std::path::Path;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use super::copy::Copy;
 use super::open::{COMPACTING, LOG};
 use super::{Access, Changed, Engine, SledOptions, SledStore, Writer};
 use crate::events::compacting::{Compacted, Compacting, Step};
 use crate::events::durable::{self, io_fault};
+use crate::events::stage::RowKey;
 use crate::events::{EventLog, LogFault, ServerSeq};
 
 /// Where the log goes when the copy takes its place.
@@ -63,11 +64,12 @@ impl SledStore {
     pub(super) fn compact_beside(&self, work: &dyn Compacting) -> Result<Compacted, LogFault> {
         let disk_before = self.disk_bytes();
         self.refuse_without_room(disk_before / 2)?;
-        let upto = self.begin_to_note()?;
+        let (upto, noting) = self.begin_to_note()?;
         let done = self.copied(work, upto);
-        self.writer().changed = None;
+        drop(noting);
         let beside = self.directory.join(COMPACTING);
-        if self.directory.join(LOG).exists()
+        // Where it is not known what the disk has of the renames, both logs stay.
+        if self.writer().read_only.is_none()
             && let Err(fault) = remove_dir_all(&beside)
         {
             tracing::warn!(%fault, path = %beside.display(), "what is left of a compaction cannot be removed");
@@ -76,15 +78,15 @@ impl SledStore {
         Ok(Compacted { folded, into, disk_bytes_before: disk_before, disk_bytes: self.disk_bytes() })
     }
 
-    /// From now on it is noted what changes beside new events. Returns the newest event.
-    fn begin_to_note(&self) -> Result<ServerSeq, LogFault> {
+    /// From now on it is noted what changes beside new events, for as long as what is returned with the newest event lives.
+    fn begin_to_note(&self) -> Result<(ServerSeq, Noting<'_>), LogFault> {
         let mut writer = self.writer();
         writer.refuse_when_read_only()?;
         if writer.changed.is_some() {
             return Err(LogFault::NotCompacted("another compaction is under way".to_owned()));
         }
         writer.changed = Some(Changed::default());
-        Ok(self.tail())
+        Ok((self.tail(), Noting(self)))
     }
 
     fn copied(&self, work: &dyn Compacting, upto: ServerSeq) -> Result<(u64, u64), LogFault> {
@@ -100,27 +102,26 @@ impl SledStore {
         copy.begin(upto)?;
         self.catch_up(&mut copy, &new)?;
         // A moment at which the copy is the log, events and rows.
-        let upto = {
+        let (upto, highest_channel) = {
             let mut writer = self.writer();
             copy.catch_up(noted(&mut writer)?)?;
-            self.tail()
+            (self.tail(), writer.highest_channel)
         };
-        copy.complete(self.writer().highest_channel)?;
+        // A long sync, which no append waits for.
+        copy.complete(highest_channel)?;
         work.reached(Step::Copied);
         work.check(self, &new, upto).map_err(LogFault::NotCompacted)?;
         work.reached(Step::Checked);
         self.catch_up(&mut copy, &new)?;
-        let (old, mut writer) = {
+        let old = {
             let mut writer = self.writer();
             writer.refuse_when_read_only()?;
             copy.catch_up(noted(&mut writer)?)?;
             copy.complete(writer.highest_channel)?;
             work.reached(Step::Whole);
-            (self.exchange(&new, work, &mut writer)?, writer)
+            self.exchange(&new, work, &mut writer)?
         };
-        writer.changed = None;
-        drop(writer);
-        // The engine that was may take a moment to end its threads.
+        // Not while appends wait: an engine may take a moment to end its threads.
         drop(old);
         work.reached(Step::InPlace);
         Ok((copy.folded, copy.into))
@@ -145,7 +146,7 @@ impl SledStore {
         new: &SledStore,
         work: &dyn Compacting,
         writer: &mut MutexGuard<'_, Writer>,
-    ) -> Result<std::sync::Arc<Engine>, LogFault> {
+    ) -> Result<Arc<Engine>, LogFault> {
         let beside = self.directory.join(COMPACTING);
         let (log, old, copy) = (self.directory.join(LOG), beside.join(OLD), beside.join(LOG));
         rename(&log, &old).map_err(io_fault(&log))?;
@@ -165,15 +166,24 @@ impl SledStore {
     }
 }
 
+/// Ends the noting of what changes, however the compaction ends.
+struct Noting<'a>(&'a SledStore);
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        self.0.writer().changed = None;
+    }
+}
+
 /// The rows that changed since they were taken last.
-fn noted(writer: &mut MutexGuard<'_, Writer>) -> Result<BTreeSet<crate::events::stage::RowKey>, LogFault> {
+fn noted(writer: &mut MutexGuard<'_, Writer>) -> Result<BTreeSet<RowKey>, LogFault> {
     match writer.changed.as_mut() {
         Some(changed) if !changed.erased => Ok(std::mem::take(&mut changed.rows)),
         _ => Err(LogFault::NotCompacted("events were erased meanwhile: try again".to_owned())),
     }
 }
 
-fn put_back(writer: &mut MutexGuard<'_, Writer>, rows: BTreeSet<crate::events::stage::RowKey>) {
+fn put_back(writer: &mut MutexGuard<'_, Writer>, rows: BTreeSet<RowKey>) {
     if let Some(changed) = writer.changed.as_mut() {
         changed.rows.extend(rows);
     }

@@ -234,12 +234,7 @@ impl<'a> Copy<'a> {
         self.end_run(&mut run)
     }
 
-    fn together(
-        &mut self,
-        events: &[Record],
-        run: &mut ChannelRuns,
-        commits: &mut [Commit],
-    ) -> Result<(), LogFault> {
+    fn together(&mut self, events: &[Record], run: &mut ChannelRuns, commits: &mut [Commit]) -> Result<(), LogFault> {
         let action = self.work.one(events).map_err(LogFault::NotCompacted)?;
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
         let covers_from = Some(first.covers_from.unwrap_or(first.seq));

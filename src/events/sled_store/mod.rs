@@ -45,7 +45,10 @@ use arc_swap::ArcSwap;
 
 use super::log::{Row, VisitRow};
 use super::stage::{RowChanges, RowKey};
-use super::{Batch, Channel, ChannelId, Compacted, Compacting, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq, Table};
+use super::{
+    Batch, Channel, ChannelId, Compacted, Compacting, EventLog, Fate, FreeSpace, LogFault, Record, Rows, ServerSeq,
+    Table,
+};
 use tree::Tree;
 
 /// What a store is opened for.

@@ -72,7 +72,11 @@ impl SledStore {
     ///
     /// # Errors
     /// [`LogFault::Engine`] and [`LogFault::Damaged`] when not even the keys can be read.
-    pub(super) fn visit_readable_rows(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64, LogFault> {
+    pub(super) fn visit_readable_rows(
+        &self,
+        table: Table,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64, LogFault> {
         let engine = self.engine();
         let table_place = |unread: Unread| unread.at(place(table, &[]));
         let prefix = keys::row(table, &[]);
