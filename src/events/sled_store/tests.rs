@@ -313,3 +313,74 @@ fn a_damaged_row_is_named_and_may_be_written_over() {
     store.append(&[batch(vec![], vec![put(Table::Turn, b"k", "new")])]).expect("append");
     assert_eq!(rows_of(&store, Table::Turn, b"", None), [(b"k".to_vec(), b"new".to_vec())]);
 }
+
+/// Makes one of every two events of channel 2.
+struct Pairs;
+
+impl Compacting for Pairs {
+    fn spans(
+        &self,
+        store: &dyn crate::events::Store,
+        channel: ChannelId,
+        upto: ServerSeq,
+    ) -> Result<Vec<(ServerSeq, ServerSeq)>, String> {
+        let mut all = Vec::new();
+        let mut visit = |record: Record| {
+            all.push(record.seq);
+            ControlFlow::Continue(())
+        };
+        store.scan_channel(channel, 0, upto, &mut visit).map_err(|e| e.to_string())?;
+        let pairs = all.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        Ok(pairs.filter(|_| channel == ChannelId(2)).collect())
+    }
+
+    fn one(&self, events: &[Record]) -> Result<bytes::Bytes, String> {
+        Ok(events.iter().flat_map(|record| record.action.to_vec()).collect::<Vec<u8>>().into())
+    }
+
+    fn check(&self, _: &dyn crate::events::Store, _: &dyn crate::events::Store, _: ServerSeq) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_scan_that_runs_while_the_log_is_compacted_goes_on_with_the_log_that_it_began_with() {
+    let dir = TempDir::new().expect("a directory");
+    let store = open(dir.path());
+    for _ in 0..6 {
+        store.append(&[batch(vec![event(2, "x"), event(3, "y")], vec![])]).expect("append");
+    }
+    let mut seen = Vec::new();
+    let mut visit = |record: Record| {
+        if seen.is_empty() {
+            std::thread::scope(|scope| scope.spawn(|| store.compact(&Pairs)).join())
+                .expect("no panic")
+                .expect("compacts");
+        }
+        seen.push(record.seq);
+        ControlFlow::Continue(())
+    };
+    store.scan(0, 99, &mut visit).expect("scan");
+    assert_eq!(seen, (1..=12).collect::<Vec<_>>());
+    assert_eq!(numbers_of(&store, 2, 0, 99), [3, 7, 11]);
+    assert_eq!(numbers_of(&store, 3, 0, 99), [2, 4, 6, 8, 10, 12]);
+    // Appends, and the next start, go on with the copy.
+    assert_eq!((append(&store, 2), store.tail()), (vec![13], 13));
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(numbers_of(&store, 2, 0, 99), [3, 7, 11, 13]);
+    assert_eq!(store.last_of(ChannelId(2), 10).expect("read"), Some(7));
+    assert!(!dir.path().join(open::COMPACTING).exists());
+}
+
+#[test]
+fn a_compaction_without_room_for_the_copy_is_refused() {
+    let dir = TempDir::new().expect("a directory");
+    let free = FreeSpace::fixed(u64::MAX);
+    let store = SledStore::open(dir.path(), SledOptions { free: free.clone(), ..options() }).expect("opens");
+    append(&store, 2);
+    free.set((64 << 20) + 100);
+    assert!(matches!(store.compact(&Pairs), Err(LogFault::NoRoom { .. })));
+    free.set(u64::MAX);
+    assert_eq!(store.compact(&Pairs).expect("compacts").folded, 0);
+}
