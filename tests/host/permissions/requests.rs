@@ -188,7 +188,13 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
     let chat = || Some(json!({ "grants": ["chat:turns"] }));
     let bob = || path.replace("{name}", "bob");
     match route {
-        "GET /api/events" | "GET /api/state" | "GET /api/log" => (about("channel", &place.chat), None),
+        "GET /api/events"
+        | "GET /api/state"
+        | "GET /api/log"
+        | "GET /api/log/window"
+        | "GET /api/extent" => (about("channel", &place.chat), None),
+        "GET /api/around" => (format!("{}&at=1000000", about("channel", &place.chat)), None),
+        "GET /api/lineage" => (about("session", &place.session), None),
         "GET /api/attachments" => (about("uri", &place.attachment), None),
         "GET /api/log/{seq}" => (path.replace("{seq}", &place.seq.to_string()), None),
         "POST /api/log/restore" => (path.to_owned(), of("closed")),
@@ -202,6 +208,10 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
+        | "GET /api/overview"
+        | "GET /api/sessions"
+        | "GET /api/config"
+        | "GET /api/me"
         | "GET /api/users" => (path.to_owned(), None),
         other => panic!("there is nothing to send for the route {other}"),
     }
