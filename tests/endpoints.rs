@@ -369,7 +369,8 @@ fn windows_of_the_log_go_back_from_the_end_and_forth_from_a_number() {
 #[test]
 fn a_window_is_filtered_by_type_person_and_time() {
     let served = Served::in_memory();
-    let event = |at: i64, by: &str, n: u64| NewEvent { at, ..command::event(n, Kind::Action, by, command::sessions(n)) };
+    let event =
+        |at: i64, by: &str, n: u64| NewEvent { at, ..command::event(n, Kind::Action, by, command::sessions(n)) };
     let hour = 3_600_000;
     let events = (1..=8).map(|n| event(n * hour, if n % 2 == 0 { "user:ada" } else { "user:bob" }, n as u64)).collect();
     let base = served.base;
@@ -424,6 +425,8 @@ fn errors_are_json_with_their_status_and_name_the_parameter() {
     refused("/api/log/seven", 400, "bad-parameter", "seq");
     refused("/api/state", 400, "bad-parameter", "channel");
     refused("/api/state?channel=ahp-root://&at=x", 400, "bad-parameter", "at");
+    refused("/api/diff?channel=ahp-root://&from=1", 400, "bad-parameter", "to");
+    refused("/api/diff?channel=ahp-chat:/none&from=1&to=1", 404, "not-found", "ahp-chat:/none");
     let (status, mut body) = served.get("/api/events", &[("Accept", "text/event-stream"), ("Last-Event-ID", "last")]);
     assert_eq!(status, 400);
     assert!(body.read_to_string().unwrap().contains("Last-Event-ID"));
@@ -438,6 +441,7 @@ fn everything_but_health_is_behind_the_gate() {
         "/api/host",
         "/api/events",
         "/api/state",
+        "/api/diff",
         "/api/log",
         "/api/log/1",
         "/api/log/stats",

@@ -17,7 +17,7 @@ use std::path::Path;
 const STEPS: [&[&str]; 7] = [
     &["clock", "config"],
     &["events"],
-    &["projections", "attachments", "resources"],
+    &["projections", "attachments", "resources", "backup"],
     &["actors"],
     &["agents", "access", "admin", "visuals", "tools"],
     &["protocol"],

@@ -8,9 +8,9 @@ use crate::events::rows::ChannelKind;
 use crate::projections::people::Operation;
 use Operation::{
     ChatAnswer, ChatCancel, ChatCreate, ChatDispose, ChatDraft, ChatFolders, ChatFork, ChatMark, ChatMove, ChatRename,
-    ChatSend, ChatTool, ChatTruncate, ChatTurns, ChatVisual, ConfigChange, ConfigRead, FileRead, FileWrite, HostRead, LogAdmin,
-    LogRead, SessionConfigure, SessionCreate, SessionDispose, SessionFolders, SessionList, SessionMark, SessionRename,
-    UserChange, UserRead,
+    ChatSend, ChatTool, ChatTruncate, ChatTurns, ChatVisual, ConfigChange, ConfigRead, FileRead, FileWrite, HostRead,
+    LogAdmin, LogRead, SessionConfigure, SessionCreate, SessionDispose, SessionFolders, SessionList, SessionMark,
+    SessionRename, UserChange, UserRead,
 };
 
 /// What a command or a route needs.
@@ -123,6 +123,7 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/agents", op(HostRead)),
     ("GET", "/api/events", Reading),
     ("GET", "/api/state", Reading),
+    ("GET", "/api/diff", Reading),
     ("GET", "/api/attachments", Reading),
     ("GET", "/api/log", Somewhere(LogRead)),
     ("GET", "/api/log/stats", op(LogRead)),

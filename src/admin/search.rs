@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use crate::events::rows::{number_of_key, recent_key};
 use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
+use crate::projections::FoldFault;
 use crate::projections::action::type_of;
 use crate::projections::catalogue::{self, CatalogueRow};
-use crate::projections::FoldFault;
 
 /// Events that are read in one go.
 const SLICE: usize = 20_000;
@@ -136,7 +136,9 @@ impl Search {
         let inner = Arc::clone(&self.inner);
         match std::thread::Builder::new().name("search".into()).spawn(move || inner.follow()) {
             Ok(thread) => *lock(&self.thread) = Some(thread),
-            Err(problem) => tracing::error!(%problem, "no thread for the search: it reads the log only when it is asked"),
+            Err(problem) => {
+                tracing::error!(%problem, "no thread for the search: it reads the log only when it is asked")
+            }
         }
         Ok(())
     }
@@ -177,7 +179,6 @@ impl Search {
         }
         Ok(found)
     }
-
 }
 
 impl Drop for Search {

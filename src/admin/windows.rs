@@ -17,8 +17,7 @@ const LIMIT: u64 = 500;
 const USUAL: u64 = 100;
 
 /// The parameters of a window.
-const PARAMETERS: [&str; 9] =
-    ["channel", "type", "by", "since", "until", "privileged", "before", "after", "limit"];
+const PARAMETERS: [&str; 9] = ["channel", "type", "by", "since", "until", "privileged", "before", "after", "limit"];
 
 /// The answer of `/api/log/window`.
 #[derive(Serialize)]

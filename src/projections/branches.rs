@@ -126,8 +126,7 @@ mod tests {
     fn a_rewind_leaves_a_branch_that_says_where_it_began_and_what_came_instead() {
         let branches = Branches::of(CHAT, &[(10, 1), (20, 2), (30, 3), (40, 1), (50, 4)]);
         assert_eq!((ns(&branches, false), ns(&branches, true)), (vec![1, 4], vec![2, 3]));
-        let expected =
-            Dropped { tip: 3, first: 2, from: 1, turns: 2, ended: 30, dropped: 40, replaced_by: Some(4) };
+        let expected = Dropped { tip: 3, first: 2, from: 1, turns: 2, ended: 30, dropped: 40, replaced_by: Some(4) };
         assert_eq!(branches.dropped, [expected]);
     }
 

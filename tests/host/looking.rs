@@ -92,7 +92,10 @@ async fn the_list_of_sessions_is_paged_and_disposed_ones_are_for_who_reads_the_l
     };
     eventually("the disposed one is gone", || all(None, "").len() == 6).await;
     let listed = all(None, "");
-    assert_eq!((listed.first().unwrap().as_str(), listed.last().unwrap().as_str()), ("ahp-session:/p6", "ahp-session:/p1"));
+    assert_eq!(
+        (listed.first().unwrap().as_str(), listed.last().unwrap().as_str()),
+        ("ahp-session:/p6", "ahp-session:/p1")
+    );
     assert_eq!(all(None, "&disposed=true").len(), 7);
     assert_eq!(all(Some(&guest), "&disposed=true").len(), 6);
     assert_eq!(all(Some(&one), ""), ["ahp-session:/p3"]);

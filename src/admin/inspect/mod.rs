@@ -19,7 +19,7 @@ pub use brief::{brief, one_line};
 pub use event::{EventHead, EventLine, OriginLine, has_line_end, on_one_line};
 pub use extent::{Around, Extent};
 pub use filter::{BadFilter, EventFilter, RawFilter, time};
-pub use fold::state_at;
+pub use fold::{diff, state_at};
 pub use reading::{Reader, Reading, Scope, find_channel};
 pub use stats::{ChannelStats, LogStats, TypeStats};
 pub use verify::{Verdict, verify};

@@ -23,8 +23,8 @@ use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use counted::Counted;
 pub use samples::{EVERY, Sample, Samples};
-use warnings::Warning;
 pub use warnings::Limits;
+use warnings::Warning;
 
 /// Sessions, chats and people that are named, at most.
 const NAMED: usize = 50;

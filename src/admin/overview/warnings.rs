@@ -49,7 +49,8 @@ impl Limits {
             warn(true, "scrollback_commits_failed_total", text);
         }
         if let Some(free) = now.free_bytes.filter(|free| *free < self.min_free.saturating_mul(ROOM)) {
-            let text = format!("The disk has {} MiB left; below {} nothing is appended.", free >> 20, self.min_free >> 20);
+            let text =
+                format!("The disk has {} MiB left; below {} nothing is appended.", free >> 20, self.min_free >> 20);
             warn(false, "min_free", text);
         }
         if is_near(now.connections, self.connections) {
@@ -65,7 +66,8 @@ impl Limits {
         }
         let failed = counted.get("scrollback_tls_reloads_failed_total");
         if failed > 0.0 {
-            let text = format!("A changed certificate or key could not be used, {failed} times; the one before it stays.");
+            let text =
+                format!("A changed certificate or key could not be used, {failed} times; the one before it stays.");
             warn(false, "scrollback_tls_reloads_failed_total", text);
         }
         warnings
@@ -87,7 +89,8 @@ mod tests {
         let one = |connections| [Connected { principal: "user:ada".into(), connections }];
         let counted = Counted::default();
         assert_eq!(limits.warnings(&quiet, &one(7), None, &counted), []);
-        let busy = Now { connections: 80, sessions: 8, free_bytes: Some(511 << 20), commits_failed: 1, ..Now::default() };
+        let busy =
+            Now { connections: 80, sessions: 8, free_bytes: Some(511 << 20), commits_failed: 1, ..Now::default() };
         let said = limits.warnings(&busy, &one(8), Some("no room"), &counted);
         let about: Vec<&str> = said.iter().map(|warning| warning.about).collect();
         let expected = [
