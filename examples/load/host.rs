@@ -72,7 +72,8 @@ impl Running {
             let seats = Arc::clone(&app.seats);
             let (unsent_limit, max_body) = (8 << 20, 1 << 20);
             let shown = Shown::new(&host, Vec::new(), Limits::default());
-            let admin = Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit, max_body, seats, shown };
+            let admin =
+                Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit, max_body, seats, shown };
             let admin = web::Data::new(admin);
             let factory = move || {
                 let (app, admin) = (Arc::clone(&app), admin.clone());

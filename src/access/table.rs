@@ -120,6 +120,7 @@ pub const ACTIONS: &[(ChannelKind, &str, Operation)] = &[
 pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/metrics", op(HostRead)),
     ("GET", "/api/host", op(HostRead)),
+    ("GET", "/api/me", Nothing),
     ("GET", "/api/agents", op(HostRead)),
     ("GET", "/api/events", Reading),
     ("GET", "/api/state", Reading),
@@ -136,7 +137,6 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/around", Reading),
     ("GET", "/api/lineage", Reading),
     ("GET", "/api/sessions", Somewhere(SessionList)),
-    ("GET", "/api/me", Nothing),
     ("GET", "/api/overview", op(HostRead)),
     ("GET", "/api/config", op(ConfigRead)),
     ("GET", "/api/users", op(UserRead)),

@@ -207,13 +207,13 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         "DELETE /api/users/{name}" => (bob(), None),
         "GET /metrics"
         | "GET /api/host"
+        | "GET /api/me"
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
         | "GET /api/overview"
         | "GET /api/sessions"
         | "GET /api/config"
-        | "GET /api/me"
         | "GET /api/users" => (path.to_owned(), None),
         other => panic!("there is nothing to send for the route {other}"),
     }
