@@ -20,7 +20,7 @@ use crate::events::sled_store::Access;
 pub fn compact(before: Option<&str>, place: &Place, environment: &Environment) -> Result<(), CliFault> {
     let now = Clock::system().now();
     // Read here too, so that a mistake is told before anything is opened.
-    let moment = before.map(|text| inspect::moment("before", text, now)).transpose()?;
+    let moment = before.map(|text| inspect::time("before", text, now)).transpose()?;
     let compacted: Compacted = match Reach::of(place, Access::Write, environment)? {
         Reach::Host(host) => host.post("/api/log/compact", &before.map_or(json!({}), |at| json!({ "before": at })))?,
         Reach::Directory(directory) => with_host(*directory, environment, async move |host| {

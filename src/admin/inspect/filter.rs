@@ -26,7 +26,7 @@ pub struct RawFilter {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
 pub struct BadFilter {
-    /// The parameter: `type`, `since` or `before`.
+    /// The parameter: `type`, `since`, `until` or `before`.
     pub name: &'static str,
     pub problem: String,
 }
@@ -62,7 +62,7 @@ impl EventFilter {
         Ok(Self {
             actions_only: false,
             kind: raw.kind.as_deref().map(glob).transpose()?,
-            since: raw.since.as_deref().map(|text| moment("since", text, now)).transpose()?,
+            since: raw.since.as_deref().map(|text| time("since", text, now)).transpose()?,
             by: raw.by,
             privileged: raw.privileged,
             after: raw.after.unwrap_or(0),
@@ -87,11 +87,11 @@ fn glob(text: &str) -> Result<GlobMatcher, BadFilter> {
     Ok(glob.map_err(problem)?.compile_matcher())
 }
 
-/// The moment that the parameter `name` says: RFC 3339, or a duration back from `now`.
+/// The time that `text` names in the parameter `name`: RFC 3339, or a duration back from now.
 ///
 /// # Errors
-/// [`BadFilter`] when it is neither.
-pub fn moment(name: &'static str, text: &str, now: Millis) -> Result<Millis, BadFilter> {
+/// [`BadFilter`] for another text.
+pub fn time(name: &'static str, text: &str, now: Millis) -> Result<Millis, BadFilter> {
     if let Some(at) = clock::parse_rfc3339(text) {
         return Ok(at);
     }
