@@ -389,7 +389,7 @@ impl Config {
             max_frame: MIB,
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
-            max_actions_in_flight: 128,
+            max_actions_in_flight: 32,
             max_received: 128 * KIB,
             max_request_body: MIB,
             request_body_timeout: Duration::from_secs(30),

@@ -114,7 +114,7 @@ impl Default for ProtocolSettings {
             max_connections: 10_000,
             max_connections_of_one: 1_000,
             max_in_flight: 256,
-            max_actions_in_flight: 128,
+            max_actions_in_flight: 32,
             max_received: 128 << 10,
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
