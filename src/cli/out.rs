@@ -163,11 +163,12 @@ impl Out {
     fn pretty(&mut self, json: &str) -> Result<(), CliFault> {
         let value: Option<Value> = serde_json::from_str(json).ok();
         let text = value.and_then(|value| serde_json::to_string_pretty(&value).ok());
-        self.line(text.as_deref().unwrap_or(json))
+        text.as_deref().unwrap_or(json).lines().try_for_each(|line| self.line(&visible(line)))
     }
 }
 
 /// Text of a peer, without what a terminal would take for a command.
 fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }

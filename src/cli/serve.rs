@@ -59,7 +59,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
-    let served = serve(&loaded.config, token, certificate, &store, directory.path(), agents, &programs);
+    let served = serve(&loaded.config, file, token, certificate, &store, directory.path(), agents, &programs);
     let served = actix_web::rt::System::new().block_on(served);
     programs.shut_down();
     // Also where serving failed: what is in the log is closed in order.
@@ -105,8 +105,10 @@ fn refuse_unknown_agent(loaded: &Loaded) -> Result<(), CliFault> {
     Err(CliFault::Usage(format!("default_agent: {name} ({from}) is no agent of this host: it has {there}")))
 }
 
+#[allow(clippy::too_many_arguments)]
 async fn serve(
     config: &Config,
+    file: Option<&Path>,
     token: Option<String>,
     certificate: Option<Arc<Certificate>>,
     store: &Arc<SledStore>,
@@ -118,7 +120,8 @@ async fn serve(
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
     let (address_url, inner_url) = (listening.url(), listening.inner_url());
-    let settings = HostSettings { address_url, inner_url, ..settings::host(config) };
+    let mut settings = HostSettings { address_url, inner_url, ..settings::host(config) };
+    settings.secret_files.extend(file.map(Path::to_owned));
     let left_behind = programs.end_left_behind().await;
     if left_behind > 0 {
         tracing::warn!(programs = left_behind, "ended programs that an earlier run of this host left behind");

@@ -23,6 +23,7 @@ pub fn host(config: &Config) -> HostSettings {
         default_directory: file_uri(&real(&config.default_directory)),
         allowed_directories: config.allowed_directories.iter().map(|directory| real(directory)).collect(),
         data_directory: Some(real(&config.data)),
+        secret_files: config.token_file.iter().chain(&config.tls_key).map(|file| real(file)).collect(),
         default_agent: config.default_agent.clone(),
         erase_disposed: config.disposed_sessions == Kept::Delete,
         erase_closed: config.closed_chats == Kept::Delete,

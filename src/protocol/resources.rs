@@ -19,8 +19,11 @@ use super::error::{internal, invalid_params, limit};
 use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
+use crate::access::Identity;
 use crate::actors::command::{self, Refusal, RefusalKind};
 use crate::actors::connection::Caller;
+use crate::actors::host::Host;
+use crate::attachments::FileRef;
 use crate::events::channel::ROOT;
 use crate::projections::fact::Fact;
 use crate::resources::{self, Access, Content, Encoding, Found, FoundKind, Mode, ResourceFault, Roots, Write};
@@ -49,9 +52,13 @@ pub(super) fn serve(
     work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
 ) {
     let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
+    let (host, who) = (Arc::clone(&peer.app.host), Arc::clone(&peer.who));
     actix_rt::spawn(async move {
         let Ok(_turn) = files.acquire_owned().await else { return };
-        let done = move || work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named));
+        let done = move || {
+            let reach = || reaches_own(&host, &who, &roots, &named);
+            reach().and_then(|()| work(&roots, &named)).map_err(|fault| refusal(fault, &roots, &named))
+        };
         let answer = actix_web::web::block(done).await;
         ticket.answer(answer.unwrap_or_else(|fault| Err(internal(&fault))));
     });
@@ -68,16 +75,19 @@ fn change(
 ) {
     let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
     let (host, principal) = (Arc::clone(&peer.app.host), Arc::clone(&caller.principal));
+    let who = Arc::clone(&peer.who);
     let uri_at = |at: usize| named.get(at).map(|one| one.uri.clone());
     let (uri, destination) = (uri_at(0).unwrap_or_default(), uri_at(1));
     let fact = Fact::ResourceChanged { operation: operation.to_owned(), uri, destination };
     actix_rt::spawn(async move {
         let Ok(_turn) = files.acquire_owned().await else { return };
         let log = Arc::clone(host.store());
+        let (reader, who) = (Arc::clone(&host), who);
         let done = move || {
             // What cannot be written down is not done.
             log.accepts_appends().map_err(Refusal::log_unavailable)?;
-            work(&roots, &named).map_err(|fault| refusal(fault, &roots, &named))
+            let reach = || reaches_own(&reader, &who, &roots, &named);
+            reach().and_then(|()| work(&roots, &named)).map_err(|fault| refusal(fault, &roots, &named))
         };
         let answer = actix_web::web::block(done).await.unwrap_or_else(|fault| Err(internal(&fault)));
         ticket.answer(match answer {
@@ -85,6 +95,17 @@ fn change(
             refused => refused,
         });
     });
+}
+
+/// Refuses what is in the data directory and no attachment of a chat that `who` may read.
+fn reaches_own(host: &Host, who: &Identity, roots: &Roots, named: &[Named]) -> Result<(), ResourceFault> {
+    for Named { uri, .. } in named.iter().filter(|_| !who.is_root()) {
+        let may = |file| host.may_read_attachment(who, file).unwrap_or(false);
+        if roots.is_own(uri).unwrap_or(false) && !FileRef::of_uri(uri).is_some_and(may) {
+            return Err(ResourceFault::Outside);
+        }
+    }
+    Ok(())
 }
 
 /// The refusal of a command. Of several resources the one is named that may not be reached.

@@ -20,6 +20,9 @@ pub fn copy(roots: &Roots, source: &str, destination: &str, only_new: bool) -> R
     let from = roots.locate(source, Access::Look, Last::Follow)?;
     let to = roots.locate(destination, Access::Write, Last::Keep)?;
     let stat = from.there()?;
+    if roots.holds_secret(&from.real) {
+        return Err(ResourceFault::Outside);
+    }
     let _turn = turn(&to.real);
     let Some(replaced) = check(roots, &from, &stat, &to, only_new)? else { return Ok(()) };
     arrive(&from, &to, only_new, replaced)

@@ -39,6 +39,8 @@ pub struct Roots {
     data: Option<PathBuf>,
     /// The same, whatever its name.
     hidden: Option<place::Identity>,
+    /// Files that hold the host's own secrets: out of reach too.
+    secrets: Vec<PathBuf>,
 }
 
 /// What somebody wants with a resource.
@@ -57,7 +59,33 @@ impl Roots {
     pub fn new(allowed: &[PathBuf], data: Option<&Path>) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let hidden = data.and_then(place::identity_of);
-        Self { allowed: allowed.iter().map(|path| real(path)).collect(), data: data.map(real), hidden }
+        Self {
+            allowed: allowed.iter().map(|path| real(path)).collect(),
+            data: data.map(real),
+            hidden,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// The same without these files, which hold the host's own secrets.
+    #[must_use]
+    pub fn without(mut self, secrets: &[PathBuf]) -> Self {
+        self.secrets = secrets.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
+        self
+    }
+
+    /// Whether a file with a secret of the host's lies in `real`, or is it.
+    fn holds_secret(&self, real: &Path) -> bool {
+        self.secrets.iter().any(|secret| secret.starts_with(real))
+    }
+
+    /// Whether `uri` names something in the data directory.
+    ///
+    /// # Errors
+    /// [`ResourceFault::Malformed`] where it is no URI.
+    pub fn is_own(&self, uri: &str) -> Result<bool, ResourceFault> {
+        let path = uri::file_path(uri)?;
+        Ok(self.is_hidden(&place::real_path(&path, place::Last::Follow)?))
     }
 
     /// Whether somebody may do this with what `uri` names, be it there or not.
@@ -77,6 +105,9 @@ impl Roots {
             let is_attachment = real.strip_prefix(data).is_ok_and(|rest| rest.starts_with(ATTACHMENTS));
             return if is_attachment && access == Access::Read { Ok(data) } else { Err(ResourceFault::Outside) };
         }
+        if self.secrets.iter().any(|secret| secret == real) {
+            return Err(ResourceFault::Outside);
+        }
         let roots = self.allowed.iter().filter(|root| real.starts_with(root));
         let longest = roots.max_by_key(|root| root.as_os_str().len());
         longest.map(PathBuf::as_path).ok_or(ResourceFault::Outside)
@@ -87,9 +118,9 @@ impl Roots {
         self.data.as_deref().is_some_and(|data| real.starts_with(data))
     }
 
-    /// Whether the data directory lies in `real`, or is it.
+    /// Whether the data directory, or a file with a secret, lies in `real`, or is it.
     fn holds_data(&self, real: &Path) -> bool {
-        self.data.as_deref().is_some_and(|data| data.starts_with(real))
+        self.data.as_deref().is_some_and(|data| data.starts_with(real)) || self.holds_secret(real)
     }
 }
 

@@ -125,3 +125,38 @@ async fn the_processs_own_log_has_no_token_and_no_word_of_anybody_at_any_level()
         assert_eq!(line, None, "{secret}");
     }
 }
+
+#[tokio::test]
+async fn the_hosts_own_secrets_and_data_are_out_of_reach_in_an_allowed_directory_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("data/log")).unwrap();
+    std::fs::create_dir_all(root.join("keys")).unwrap();
+    std::fs::write(root.join("keys/token"), "deployment-secret").unwrap();
+    let mut options = Options::default();
+    options.settings.allowed_directories = vec![root.clone()];
+    options.settings.data_directory = Some(root.join("data"));
+    options.settings.secret_files = vec![root.join("keys/token")];
+    let store = std::sync::Arc::new(scrollback::events::memory::MemoryStore::new().unwrap());
+    let host = TestHost::start(store, options);
+    let token = host.add_person("ada", &[Role::Member], &[]).await;
+    let mut ada = host.client_of("a", &token).await;
+    std::os::unix::fs::symlink(root.join("keys/token"), root.join("link")).unwrap();
+    let uri = |name: &str| format!("file://{}/{name}", root.display());
+    let read = |name: &str| ("resourceRead", json!({ "channel": ROOT, "uri": uri(name) }));
+    let copy = json!({ "channel": ROOT, "source": uri("keys"), "destination": uri("copy") });
+    let list = json!({ "channel": ROOT, "uri": uri("data/attachments") });
+    let moved = json!({ "channel": ROOT, "source": uri("keys"), "destination": uri("moved") });
+    for (method, params) in [
+        read("keys/token"),
+        read("link"),
+        ("resourceCopy", copy),
+        ("resourceMove", moved),
+        ("resourceList", list),
+        ("createSession", json!({ "channel": S, "provider": "demo", "workingDirectories": [uri("data/log")] })),
+    ] {
+        let error = ada.ask(method, params).await.expect_err(method);
+        assert_eq!(error["code"], -32009, "{method}: {error}");
+    }
+    assert!(root.join("keys/token").exists() && !root.join("copy").exists());
+}

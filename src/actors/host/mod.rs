@@ -200,6 +200,7 @@ impl Host {
         let links = Links::new(settings.public_url.as_deref().unwrap_or(&settings.address_url));
         let began_after = store.next_seq().saturating_sub(1);
         let roots = Roots::new(&settings.allowed_directories, settings.data_directory.as_deref());
+        let roots = roots.without(&settings.secret_files);
         let shared = Arc::new(Shared {
             roots: Arc::new(roots),
             settings,

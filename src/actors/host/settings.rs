@@ -17,6 +17,8 @@ pub struct HostSettings {
     /// The host's own data directory, which no client reaches; by real path, since messages name attachments in it. Without
     /// one no attachment can be stored.
     pub data_directory: Option<std::path::PathBuf>,
+    /// Files that hold secrets of the host's, such as its token: no client reaches them.
+    pub secret_files: Vec<std::path::PathBuf>,
     /// Provider of sessions that name none.
     pub default_agent: Option<String>,
     /// A disposed session is erased.
@@ -90,6 +92,7 @@ impl Default for HostSettings {
             default_directory: "file:///".into(),
             allowed_directories: vec!["/".into()],
             data_directory: None,
+            secret_files: Vec::new(),
             default_agent: None,
             erase_disposed: false,
             erase_closed: false,

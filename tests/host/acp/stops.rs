@@ -128,6 +128,13 @@ async fn a_program_that_ends_between_turns_is_started_again_by_the_next_message(
     // What has exited may wait for somebody to ask how.
     let left = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     assert!(left.is_empty() || left.contains(") Z "), "{left}");
+    // The chat has heard of it when its session says so: before, a message is handed to the program that is gone.
+    let heard = async {
+        while client.subscribe("ahp-session:/s").await["state"]["_meta"]["scrollback.process"][&chat] != "ended" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::harness::PATIENCE, heard).await.expect("the session says that it ended");
     let next = turn(&mut client, &chat, "u", "/history").await;
     assert!(said(&next).contains("/child"), "{next}");
 }
