@@ -142,7 +142,7 @@ pub fn frames(scale: Scale, served: &Served, _: Option<&Crowd>) -> String {
     let began = Instant::now();
     let mut maker = Client::shaken(served.address, "maker");
     let uri = maker.session("ahp-session:/long", "demo");
-    let rounds = scale.of(10, 2);
+    let rounds = scale.of(8, 2);
     for _ in 0..rounds {
         let Ok(mut socket) = shaken(served.address, "long") else { continue };
         let whole = frame(&padded(LIMIT));
