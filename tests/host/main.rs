@@ -12,6 +12,7 @@ mod audit;
 mod authenticate;
 mod background;
 mod batches;
+mod between_people;
 mod bounds;
 mod cases;
 mod chats;
