@@ -273,6 +273,35 @@ fn the_state_of_a_channel_is_what_it_was_right_after_an_event() {
 }
 
 #[test]
+fn a_diff_makes_one_state_of_the_other_with_and_without_a_host() {
+    let home = home();
+    let data = filled(home.path(), 10);
+    let data = data.to_str().unwrap();
+    let state = |at: &str| {
+        let of = run(home.path(), &["log", "state", "ahp-root://", "--at", at, "--json", "--data", data]).json_lines();
+        of[0]["state"].clone()
+    };
+    let diff = |from: &str, to: &str, more: &[&str]| {
+        run(home.path(), &[&["log", "diff", "ahp-root://", "--from", from, "--to", to, "--data", data], more].concat())
+    };
+    let both_ways = || {
+        for (from, to) in [("1", "7"), ("7", "1"), ("4", "4"), ("4", "10")] {
+            let patch = diff(from, to, &["--json"]).json_lines().remove(0);
+            let mut patched = state(from);
+            json_patch::patch(&mut patched, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+            assert_eq!(patched, state(to), "{from} to {to}");
+        }
+        assert_eq!(diff("4", "7", &[]).printed(), "replace  /activeSessions  7\n");
+        assert_eq!(diff("4", "4", &[]).printed(), "nothing changed\n");
+        diff("0", "4", &[]).is_refused(1, &["ahp-root://", "0"]);
+        diff("4", "99999", &[]).is_refused(1, &["there is no event 99999"]);
+    };
+    both_ways();
+    let _host = Host::start(home.path(), data.as_ref(), &[]);
+    both_ways();
+}
+
+#[test]
 fn the_text_for_people_has_no_colours_in_a_pipe() {
     let home = home();
     let data = filled(home.path(), 10);
@@ -441,13 +470,14 @@ fn print_config_shows_each_key_with_its_value_and_origin() {
 #[test]
 fn every_verb_has_help_on_stdout() {
     let home = home();
-    let verbs: [&[&str]; 9] = [
+    let verbs: [&[&str]; 10] = [
         &[],
         &["serve"],
         &["log"],
         &["log", "list"],
         &["log", "show"],
         &["log", "state"],
+        &["log", "diff"],
         &["log", "verify"],
         &["log", "stats"],
         &["completion"],

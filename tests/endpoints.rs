@@ -356,6 +356,8 @@ fn errors_are_json_with_their_status_and_name_the_parameter() {
     refused("/api/log/seven", 400, "bad-parameter", "seq");
     refused("/api/state", 400, "bad-parameter", "channel");
     refused("/api/state?channel=ahp-root://&at=x", 400, "bad-parameter", "at");
+    refused("/api/diff?channel=ahp-root://&from=1", 400, "bad-parameter", "to");
+    refused("/api/diff?channel=ahp-chat:/none&from=1&to=1", 404, "not-found", "ahp-chat:/none");
     let (status, mut body) = served.get("/api/events", &[("Accept", "text/event-stream"), ("Last-Event-ID", "last")]);
     assert_eq!(status, 400);
     assert!(body.read_to_string().unwrap().contains("Last-Event-ID"));
@@ -370,6 +372,7 @@ fn everything_but_health_is_behind_the_gate() {
         "/api/host",
         "/api/events",
         "/api/state",
+        "/api/diff",
         "/api/log",
         "/api/log/1",
         "/api/log/stats",

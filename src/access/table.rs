@@ -123,6 +123,7 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/agents", op(HostRead)),
     ("GET", "/api/events", Reading),
     ("GET", "/api/state", Reading),
+    ("GET", "/api/diff", Reading),
     ("GET", "/api/attachments", Reading),
     ("GET", "/api/log", Somewhere(LogRead)),
     ("GET", "/api/log/stats", op(LogRead)),

@@ -63,6 +63,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/events", web::get().to(events::events))
         .route("/api/attachments", web::get().to(attachments::download))
         .route("/api/state", web::get().to(state::state))
+        .route("/api/diff", web::get().to(state::diff))
         .route("/api/log", web::get().to(log::list))
         .route("/api/log/stats", web::get().to(log::stats))
         .route("/api/log/verify", web::get().to(log::verify))

@@ -119,6 +119,19 @@ pub enum LogVerb {
         #[command(flatten)]
         place: Place,
     },
+    /// Show what changed in a channel's state between two events: a JSON Patch (RFC 6902)
+    Diff {
+        /// The channel
+        uri: String,
+        /// From the state right after this event
+        #[arg(long, value_name = "SEQ")]
+        from: u64,
+        /// To the state right after this event
+        #[arg(long, value_name = "SEQ")]
+        to: u64,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Read every record and refold every channel; exit 1 at the first fault
     Verify {
         /// Make rows, index and catalogue anew from the log (not served by this version)

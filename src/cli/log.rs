@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use json_patch::Patch;
 use serde_json::Value;
 
 use super::args::{ListArgs, LogVerb, Place};
@@ -20,6 +21,7 @@ pub fn run(verb: LogVerb, environment: &Environment) -> Result<(), CliFault> {
         LogVerb::List(args) => list(&args, environment),
         LogVerb::Show { seq, place } => show(seq, &place, environment),
         LogVerb::State { uri, at, place } => state(&uri, at, &place, environment),
+        LogVerb::Diff { uri, from, to, place } => diff(&uri, (from, to), &place, environment),
         LogVerb::Verify { rebuild: true, .. } => Err(CliFault::Usage("--rebuild: not served by this version".into())),
         LogVerb::Verify { place, .. } => verify(&place, environment),
         LogVerb::Stats { place } => stats(&place, environment),
@@ -142,6 +144,25 @@ fn state(uri: &str, at: Option<u64>, place: &Place, environment: &Environment) -
         out.object(&snapshot)?
     } else {
         out.state(&snapshot)?
+    }
+    out.flush()
+}
+
+fn diff(uri: &str, (from, to): (u64, u64), place: &Place, environment: &Environment) -> Result<(), CliFault> {
+    let patch: Patch = match reach(place, environment)? {
+        Reach::Host(host) => {
+            let query = [("channel", uri.to_owned()), ("from", from.to_string()), ("to", to.to_string())];
+            host.object("/api/diff", &query)?
+        }
+        Reach::Directory(directory) => {
+            inspect::diff(|at| inspect::state_at(&directory.store, uri, Some(at)), from, to)?
+        }
+    };
+    let mut out = Out::new(place.json, environment);
+    if out.json {
+        out.object(&patch)?
+    } else {
+        out.patch(&patch)?
     }
     out.flush()
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+use json_patch::Patch;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -87,6 +88,20 @@ impl Out {
         };
         self.fields(&[("resource", text("resource")), ("fromSeq", text("fromSeq"))])?;
         self.pretty(&text("state"))
+    }
+
+    /// What changed, for people: a line for each change.
+    pub fn patch(&mut self, patch: &Patch) -> Result<(), CliFault> {
+        for change in &patch.0 {
+            let change = serde_json::to_value(change).unwrap_or_default();
+            let text = |key: &str| change.get(key).and_then(Value::as_str).map(visible).unwrap_or_default();
+            let (what, path) = (self.painted(BOLD, &format!("{:<7}", text("op"))), text("path"));
+            match change.get("value") {
+                Some(value) => self.line(&format!("{what}  {path}  {}", visible(&value.to_string())))?,
+                None => self.line(&format!("{what}  {path}"))?,
+            }
+        }
+        if patch.0.is_empty() { self.line("nothing changed") } else { Ok(()) }
     }
 
     /// What is said of an agent, for people.

@@ -14,7 +14,7 @@ mod verify;
 
 pub use event::{EventLine, OriginLine, has_line_end, on_one_line};
 pub use filter::{BadFilter, EventFilter, RawFilter};
-pub use fold::state_at;
+pub use fold::{diff, state_at};
 pub use reading::{Reader, Reading, Scope, find_channel};
 pub use stats::{ChannelStats, LogStats, TypeStats};
 pub use verify::{Verdict, verify};

@@ -189,6 +189,10 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
     let bob = || path.replace("{name}", "bob");
     match route {
         "GET /api/events" | "GET /api/state" | "GET /api/log" => (about("channel", &place.chat), None),
+        "GET /api/diff" => {
+            let whole = format!("{}&from={}&to={}", about("channel", &place.chat), place.seq, place.seq);
+            (whole, None)
+        }
         "GET /api/attachments" => (about("uri", &place.attachment), None),
         "GET /api/log/{seq}" => (path.replace("{seq}", &place.seq.to_string()), None),
         "POST /api/log/restore" => (path.to_owned(), of("closed")),
