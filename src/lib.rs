@@ -17,5 +17,6 @@ pub mod events;
 pub mod projections;
 pub mod protocol;
 pub mod resources;
+pub mod telemetry;
 pub mod tools;
 pub mod visuals;

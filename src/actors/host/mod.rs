@@ -64,6 +64,7 @@ use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
+use crate::telemetry;
 
 /// A snapshot on its way to a client.
 #[derive(Debug, Clone)]
@@ -194,6 +195,7 @@ impl Host {
         let pages_of = Arc::clone(&store);
         let first = ulid::Ulid::new().random() as u64 >> 16;
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
+        telemetry::read_by(Arc::<Hub>::downgrade(&hub));
         let attachments = Attachments::start(settings.data_directory.as_deref(), Arc::clone(&store));
         erasing::finish(store.as_ref(), &attachments, clock.now()).map_err(damaged("what was being erased"))?;
         let people = PeopleInForce::read(store.as_ref()).map_err(damaged("the people"))?;
