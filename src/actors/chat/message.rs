@@ -36,12 +36,16 @@ pub fn sign(message: &mut Value, principal: &str) {
     }
 }
 
+/// The key of a `chat/turnCancelled`'s `_meta` that asks for the end of the workers in the background too: the only one of
+/// ours that clients write.
+pub const SUBAGENTS: &str = "scrollback.subagents";
+
 /// Removes our keys from every `_meta` in what a client sent: what stands under them is the host's alone to say.
 pub fn clean(sent: &mut Value) {
     match sent {
         Value::Object(object) => {
             if let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) {
-                meta.retain(|key, _| !key.starts_with(OURS));
+                meta.retain(|key, _| !key.starts_with(OURS) || key == SUBAGENTS);
             }
             object.values_mut().for_each(clean);
         }
