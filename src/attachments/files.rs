@@ -41,12 +41,11 @@ impl FileRef {
         let path = file_path(uri).ok()?;
         let mut parts = path.components().rev().map(|part| part.as_os_str().to_str());
         let (name, folder, above) = (parts.next()??, parts.next()??, parts.next()??);
-        let is_name = name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let is_folder = folder == "0" || (!folder.starts_with('0') && folder.bytes().all(|b| b.is_ascii_digit()));
-        if above != FOLDER || !is_name || !is_folder {
+        if above != FOLDER || !is_folder {
             return None;
         }
-        Some(Self { folder: folder.parse().ok()?, name: u128::from_str_radix(name, 16).ok()? })
+        Self::of_name(folder.parse().ok()?, name)
     }
 
     /// What the keys of its references begin with.
@@ -69,8 +68,20 @@ impl FileRef {
         Self { folder, name: (random() << 64) ^ random() }
     }
 
-    fn text(self) -> String {
+    /// Where it is in [`FOLDER`].
+    pub fn place(self) -> PathBuf {
+        Path::new(&self.folder.to_string()).join(self.text())
+    }
+
+    /// Its name as a path has it.
+    pub fn text(self) -> String {
         format!("{:032x}", self.name)
+    }
+
+    /// The file that has this name in a folder.
+    pub fn of_name(folder: u64, name: &str) -> Option<Self> {
+        let is_name = name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        is_name.then(|| Some(Self { folder, name: u128::from_str_radix(name, 16).ok()? })).flatten()
     }
 }
 

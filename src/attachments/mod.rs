@@ -14,4 +14,4 @@ pub mod kind;
 pub mod references;
 pub mod sent;
 
-pub use files::{Attachments, FileRef, Staged};
+pub use files::{Attachments, FOLDER, FileRef, Staged};

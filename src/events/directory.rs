@@ -1,5 +1,7 @@
 //! The data directory: that it is ours, that this build reads it, and that nobody else has it open.
 //!
+//! A directory that is made of a log from elsewhere is a [`NewDirectory`] until it is whole.
+//!
 //! In it: `FORMAT` (written last, so that a directory whose making was interrupted is made again), `lock`, `log/` and
 //! `floor` (see `sled_store`), `host.json` while a host runs; others put theirs beside these. The directory is made
 //! for the owner alone. Always: nothing in it is deleted here, and what is not understood is left as it is.
@@ -69,6 +71,7 @@ impl DataDirectory {
         &self.path
     }
 
+    /// The lock alone, of a directory that is none of ours yet.
     fn locked(path: &Path) -> Result<Self, LogFault> {
         let file = path.join(LOCK_FILE);
         let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
@@ -78,6 +81,93 @@ impl DataDirectory {
             Err(TryLockError::WouldBlock) => Err(LogFault::Held { path: path.to_owned(), holder: holder(path) }),
             Err(TryLockError::Error(e)) => Err(io_fault(&file)(e)),
         }
+    }
+}
+
+/// Where a log from elsewhere is written, in the directory that it will be.
+const INCOMING: &str = "incoming";
+/// What is moved out of it, and what a directory may have that holds no events.
+const OF_A_LOG: [&str; 3] = ["log", "floor", "attachments"];
+
+/// A directory that a log from elsewhere is being written into. It is no data directory before it is whole: what a crash leaves is
+/// written again by the next attempt, and opened by nobody.
+#[derive(Debug)]
+pub struct NewDirectory {
+    directory: DataDirectory,
+}
+
+impl NewDirectory {
+    /// Begins at `path`, where nothing is, or an empty directory, or what an earlier attempt left, or a data directory that
+    /// `has_events` denies to hold any.
+    ///
+    /// # Errors
+    /// As [`DataDirectory::open_or_create`], and [`LogFault::Directory`] for one that holds events.
+    pub fn begin(path: &Path, has_events: impl FnOnce(&Path) -> Result<bool, LogFault>) -> Result<Self, LogFault> {
+        create(path)?;
+        let incoming = path.join(INCOMING);
+        let is_ours = format_of(path)?.is_some();
+        if !is_ours && !incoming.is_dir() {
+            refuse_foreign(path)?;
+        }
+        let directory = DataDirectory::locked(path)?;
+        if is_ours && has_events(path)? {
+            return Err(problem(path, "holds events already: name a directory that is new or empty"));
+        }
+        let cannot = |e| problem(path, format!("cannot be written: {e}"));
+        durable::make_directory(&incoming).map_err(cannot)?;
+        if is_ours {
+            fs::remove_file(path.join(FORMAT_FILE)).map_err(cannot)?;
+            durable::sync_directory(path).map_err(cannot)?;
+        }
+        let left = OF_A_LOG.iter().flat_map(|name| [path.join(name), incoming.join(name)]);
+        left.chain([path.join("host.json")]).try_for_each(|path| remove(&path)).map_err(cannot)?;
+        Ok(Self { directory })
+    }
+
+    /// Where the log is to be written.
+    pub fn incoming(&self) -> PathBuf {
+        self.directory.path.join(INCOMING)
+    }
+
+    /// Makes it a data directory: what was written is whole.
+    ///
+    /// # Errors
+    /// [`LogFault::Directory`] when it cannot be written.
+    pub fn complete(self) -> Result<DataDirectory, LogFault> {
+        let path = self.directory.path.clone();
+        let incoming = self.incoming();
+        let done = || -> std::io::Result<()> {
+            durable::sync_directory(&incoming)?;
+            for name in OF_A_LOG {
+                if incoming.join(name).exists() {
+                    fs::rename(incoming.join(name), path.join(name))?;
+                }
+            }
+            durable::sync_directory(&path)?;
+            durable::write_whole(&path.join(FORMAT_FILE), format!("{FORMAT_WORD}{FORMAT}\n").as_bytes())?;
+            fs::remove_dir(&incoming)?;
+            durable::sync_directory(&path)
+        };
+        done().map_err(|e| problem(&path, format!("cannot be written: {e}")))?;
+        Ok(self.directory)
+    }
+
+    /// Takes away what was written: nothing came of it.
+    pub fn abandon(self) {
+        // What stays is written over by the next attempt.
+        let _ = remove(&self.incoming());
+    }
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match removed {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -136,6 +226,9 @@ fn holder(path: &Path) -> String {
 }
 
 fn not_ours(path: &Path) -> LogFault {
+    if path.join(INCOMING).is_dir() {
+        return problem(path, "an import or a restore into it was not finished: do it again");
+    }
     if path.join("log").is_dir() && path.join("floor").is_file() {
         let text = "is not a Scrollback data directory: it has a log, but its file FORMAT is missing; \
                     nothing was changed: restore the directory from a backup";

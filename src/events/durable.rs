@@ -17,7 +17,7 @@ pub(super) const TEMPORARY: &str = ".new";
 ///
 /// # Errors
 /// The first step that failed. What was under `path` is then still there, or already replaced and not yet durable.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_of(path);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.set_permissions(PermissionsExt::from_mode(0o600))?;

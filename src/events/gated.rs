@@ -192,6 +192,10 @@ impl<S: Rows> Rows for GatedStore<S> {
     fn new_channel_id(&self) -> ChannelId {
         self.store.new_channel_id()
     }
+
+    fn last_channel_id(&self) -> ChannelId {
+        self.store.last_channel_id()
+    }
 }
 
 #[cfg(test)]

@@ -121,6 +121,9 @@ pub trait Rows: Send + Sync + 'static {
 
     /// A channel number that was never given before, by this process or an earlier one, to a channel that was stored.
     fn new_channel_id(&self) -> ChannelId;
+
+    /// The highest channel number that was given or stored so far.
+    fn last_channel_id(&self) -> ChannelId;
 }
 
 /// A log with its rows.

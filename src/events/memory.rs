@@ -249,6 +249,10 @@ impl Rows for MemoryStore {
     fn new_channel_id(&self) -> ChannelId {
         ChannelId(self.channels.fetch_add(1, Ordering::AcqRel).saturating_add(1))
     }
+
+    fn last_channel_id(&self) -> ChannelId {
+        ChannelId(self.channels.load(Ordering::Acquire))
+    }
 }
 
 #[cfg(test)]

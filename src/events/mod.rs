@@ -25,7 +25,7 @@ mod stage;
 
 pub use batch::{Batch, NewEvent, RowOp};
 pub use channel::{Channel, ChannelId};
-pub use directory::DataDirectory;
+pub use directory::{DataDirectory, NewDirectory};
 pub use fault::LogFault;
 pub use gated::{Gate, GatedStore};
 pub use host_file::HostFile;

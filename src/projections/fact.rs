@@ -38,6 +38,10 @@ pub enum Fact {
         first: u64,
         last: u64,
     },
+    /// This log was brought back from a backup of it, up to an event: on the root channel. Numbers in between were given by the log
+    /// that the backup was made of, or may have been.
+    #[serde(rename = "host/restored")]
+    Restored { upto: u64 },
     /// A chat begins with this state.
     #[serde(rename = "host/chatCreated")]
     ChatCreated {

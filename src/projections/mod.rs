@@ -16,6 +16,7 @@ pub mod mirror;
 pub mod people;
 #[cfg(test)]
 mod properties;
+pub mod rebuild;
 pub mod replay;
 pub mod root;
 pub mod session;

@@ -4,10 +4,12 @@
 //! which checks that every turn's row, every head, every checkpoint, the catalogue and the tables beside it say the same as
 //! the log. What an erasure is removing is left out: it is finished at the next start.
 
-mod tables;
+pub(super) mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
+
+use bytes::Bytes;
 
 use super::action::Action;
 use super::canvas::{self, CanvasFold};
@@ -22,7 +24,7 @@ use super::session::SessionFold;
 use super::{FoldFault, inputs, mirror, summary, turns};
 use crate::attachments::references::{self, Reference};
 use crate::events::rows::{ChannelKind, ChannelRow, leading_number, number_of_key, numbered_key, owed_key};
-use crate::events::{ChannelId, Kind, Record, ServerSeq, Store, Table};
+use crate::events::{ChannelId, Kind, Record, RowOp, ServerSeq, Store, Table};
 
 /// How often a channel is checked again while a host appends to it.
 const AGAIN: u32 = 100;
@@ -161,7 +163,7 @@ fn channels(store: &dyn Store) -> Result<Vec<(String, ChannelRow)>, Fault> {
 }
 
 /// Folds a channel from its first event on, calling `seen` after each.
-fn refold<F: Fold>(
+pub(super) fn refold<F: Fold>(
     store: &dyn Store,
     channel: ChannelId,
     mut seen: impl FnMut(&F, &Record) -> Result<(), String>,
@@ -309,7 +311,7 @@ fn owed(store: &dyn Store, uri: &str, chat: ChannelId, at: &At<ChatFold>) -> Res
 }
 
 /// The session that a chat is in from this record on, where it says so.
-fn home_of(record: &Record) -> Option<String> {
+pub(super) fn home_of(record: &Record) -> Option<String> {
     if record.kind != Kind::Host {
         return None;
     }
@@ -321,14 +323,14 @@ fn home_of(record: &Record) -> Option<String> {
 
 /// What in a chat refers to stored attachments, followed event by event.
 #[derive(Default)]
-struct Files {
+pub(super) struct Files {
     waiting: BTreeSet<Reference>,
     /// Every reference that there ever was, and whether it is still there.
     all: BTreeMap<Reference, bool>,
 }
 
 impl Files {
-    fn after(&mut self, fold: &ChatFold, record: &Record) {
+    pub(super) fn after(&mut self, fold: &ChatFold, record: &Record) {
         let Ok(action) = Action::from_stored(record.action.clone()) else { return };
         if !references::is_touched_by(&action.decoded) {
             return;
@@ -337,6 +339,16 @@ impl Files {
         self.all.extend(changes.added.into_iter().map(|added| (added, true)));
         self.all.extend(changes.removed.into_iter().map(|removed| (removed, false)));
         self.waiting = references::held(&fold.state);
+    }
+
+    /// The rows of what refers to files.
+    pub(super) fn rows(&self, chat: ChannelId) -> impl Iterator<Item = RowOp> {
+        let there = self.all.iter().filter(|(_, is_there)| **is_there);
+        there.map(move |(reference, _)| RowOp::Put {
+            table: Table::Attachment,
+            key: references::key(chat, reference),
+            value: Bytes::new(),
+        })
     }
 
     fn compare(&self, store: &dyn Store, chat: ChannelId) -> Result<(), Fault> {
@@ -381,7 +393,7 @@ fn canvas(store: &dyn Store, channel: ChannelId, uri: &str) -> Result<(), Fault>
 }
 
 /// Applies the record to a second fold, which says whether it ended a turn.
-fn end_of_turn(
+pub(super) fn end_of_turn(
     second: &mut Option<ChatFold>,
     first: &ChatFold,
     record: &Record,

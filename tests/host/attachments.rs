@@ -399,6 +399,7 @@ async fn who_refers_to_what_is_as_the_log_says() {
     client.envelope(|e| e["action"]["queuedMessageId"] == json!("b")).await;
     host.stop();
     verify(store.as_ref(), &mut |_| {}).unwrap();
+    crate::harness::rebuilt::has_the_rows_that_its_records_say(store.as_ref());
 
     // A reference that is missing is noticed.
     let table = scrollback::events::Table::Attachment;

@@ -16,6 +16,7 @@ use scrollback::projections::session::SessionFold;
 use scrollback::projections::{replay, verify};
 use serde_json::{Value, json};
 
+use crate::harness::rebuilt::has_the_rows_that_its_records_say;
 use crate::harness::{Client, Options, RecordingAgent, TestHost, Watched, markdown, message};
 
 const S: &str = "ahp-session:/s";
@@ -60,6 +61,7 @@ fn says(host: &TestHost, text: &str) -> Option<String> {
 
 fn verified(host: &TestHost) {
     verify::verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+    has_the_rows_that_its_records_say(host.host.store().as_ref());
 }
 
 /// The records of erasures: URI, events, principal.

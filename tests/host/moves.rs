@@ -60,6 +60,7 @@ fn draft(text: &str) -> Value {
 
 fn sound(host: &TestHost) {
     verify(host.host.store().as_ref(), &mut |_| {}).unwrap();
+    crate::harness::rebuilt::has_the_rows_that_its_records_say(host.host.store().as_ref());
 }
 
 #[tokio::test]

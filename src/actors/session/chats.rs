@@ -18,7 +18,7 @@ use super::create::new_chat;
 use super::loading::running;
 use super::owed;
 use super::role;
-use super::sources::{Beginning, depends};
+use super::sources::Beginning;
 use super::{SessionActor, SessionMessage, answer, no_such_chat, refusal_of_lost, refuse};
 use crate::actors::chat::{self, ChatActor, ChatMessage, Effect};
 use crate::actors::command::{self, Refusal, RefusalKind, Reply};
@@ -35,8 +35,8 @@ use crate::projections::action::Action;
 use crate::projections::chat::ChatFold;
 use crate::projections::erasure::Erasure;
 use crate::projections::fact::Fact;
-use crate::projections::mirror;
 use crate::projections::visual::Visual;
+use crate::projections::{mirror, rebuild};
 
 type Core = Rc<RefCell<SessionCore>>;
 
@@ -96,9 +96,8 @@ impl SessionActor {
         let mut beginning = beginning;
         let visuals = beginning.as_mut().map(|b| std::mem::take(&mut b.visuals)).unwrap_or_default();
         let depends = beginning.as_ref().and_then(|b| {
-            let of = b.source.borrow();
-            cell.borrow_turns(&of);
-            depends(b.fork.as_ref()?, &of, id)
+            cell.borrow_turns(&b.source.borrow());
+            rebuild::begins_with(b.fork.as_ref()?, id)
         });
         let awake = self.start_chat(core, cell, turn_id.clone());
         let mut core = core.borrow_mut();

@@ -19,7 +19,7 @@ use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::core::{ChatCell, SessionCore};
 use crate::actors::visuals::{self, Published};
 use crate::events::rows::{self, leading_number};
-use crate::events::{Channel, RowOp, ServerSeq, Table};
+use crate::events::{Channel, ServerSeq, Table};
 use crate::projections::chat::{Branch, ChatFold, Forked};
 use crate::projections::erasure::Erasure;
 use crate::projections::turns::{self, StoredTurn};
@@ -254,14 +254,6 @@ fn forked(
         visuals,
         source: Rc::clone(cell),
     })
-}
-
-/// The row that says that a fork begins with a turn of another chat.
-pub fn depends(fork: &Forked, of: &ChatCell, id: crate::events::ChannelId) -> Option<RowOp> {
-    let (chat, n) = turns::place(of.id, *fork.bases.first()?);
-    let mut key = rows::numbered_key(chat, n);
-    key.extend_from_slice(&id.0.to_be_bytes());
-    Some(RowOp::Put { table: Table::Fork, key, value: bytes::Bytes::new() })
 }
 
 /// What the agent of a side chat is told before its first message.

@@ -145,7 +145,7 @@ impl SledStore {
     }
 
     /// Reserves the next block when `next` comes near the end of this one.
-    fn reserve(&self, writer: &mut Writer, next: ServerSeq) -> Result<(), LogFault> {
+    pub(super) fn reserve(&self, writer: &mut Writer, next: ServerSeq) -> Result<(), LogFault> {
         if writer.floor.covers(next) {
             return Ok(());
         }

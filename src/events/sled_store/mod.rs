@@ -2,7 +2,7 @@
 //!
 //! Nothing outside of this folder names the engine. The data directory holds `log/`, the engine's own, and the file
 //! `floor`. `keys`, `pieces` and `runs` say what is stored, `tree` tames the engine, `open` brings a store up, `commit`
-//! appends, `log` and `rows` read.
+//! appends, `load` takes in a log from elsewhere, `log` and `rows` read.
 //!
 //! Always: an append is one batch of the engine, then its flush, then fdatasync through a second descriptor of its
 //! file, since the flush alone does not survive a power cut. After a write or sync that failed nothing is written any
@@ -12,6 +12,7 @@
 mod commit;
 mod erase;
 mod keys;
+mod load;
 mod log;
 mod open;
 mod rows;
@@ -258,5 +259,9 @@ impl Rows for SledStore {
 
     fn new_channel_id(&self) -> ChannelId {
         ChannelId(self.channels.fetch_add(1, Ordering::AcqRel).saturating_add(1))
+    }
+
+    fn last_channel_id(&self) -> ChannelId {
+        ChannelId(self.channels.load(Ordering::Acquire))
     }
 }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use ahp_types::actions::StateAction;
+use bytes::Bytes;
 use serde::Deserialize;
 
 use super::{Fault, fault, while_it_goes_on};
 use crate::events::rows::{ChannelKind, channel_key, leading_number, number_of_key, numbered_key, used_key};
-use crate::events::{ChannelId, Kind, LogFault, Record, ServerSeq, Store, Table};
+use crate::events::{ChannelId, Kind, LogFault, Record, RowOp, ServerSeq, Store, Table};
 use crate::projections::action::Action;
 use crate::projections::chat::{ChatFold, EndedTurn};
 use crate::projections::erasure::Erasure;
@@ -54,13 +55,28 @@ impl OfChat {
         }
     }
 
-    pub fn compare(&self, store: &dyn Store, uri: &str, chat: ChannelId) -> Result<(), Fault> {
-        let row = store.get(Table::Running, &channel_key(chat))?;
-        let wanted = self.running.map(|attempts| match attempts {
+    /// The value of the row of what runs.
+    fn runs(&self) -> Option<Vec<u8>> {
+        self.running.map(|attempts| match attempts {
             0 => Vec::new(),
             attempts => attempts.to_be_bytes().to_vec(),
+        })
+    }
+
+    /// The rows themselves.
+    pub fn rows(&self, chat: ChannelId) -> impl Iterator<Item = RowOp> {
+        let (table, key) = (Table::Running, channel_key(chat));
+        let runs = self.runs().map(|value| RowOp::Put { table, key, value: Bytes::from(value) });
+        let used = self.used.iter().map(|(key, n)| {
+            let value = n.map_or_else(Bytes::new, |n| Bytes::copy_from_slice(&n.to_be_bytes()));
+            RowOp::Put { table: Table::Used, key: key.clone(), value }
         });
-        if row != wanted {
+        runs.into_iter().chain(used)
+    }
+
+    pub fn compare(&self, store: &dyn Store, uri: &str, chat: ChannelId) -> Result<(), Fault> {
+        let row = store.get(Table::Running, &channel_key(chat))?;
+        if row != self.runs() {
             return Err(fault(None, format!("the row of what runs in {uri} is not what the log says")));
         }
         let mut seen: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

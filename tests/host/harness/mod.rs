@@ -11,6 +11,7 @@ pub mod laws;
 mod metrics;
 mod mirror;
 mod random;
+pub mod rebuilt;
 mod served;
 mod store;
 pub mod walk;

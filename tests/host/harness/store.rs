@@ -128,4 +128,7 @@ impl Rows for Watched {
     fn new_channel_id(&self) -> ChannelId {
         self.store.new_channel_id()
     }
+    fn last_channel_id(&self) -> ChannelId {
+        self.store.last_channel_id()
+    }
 }

@@ -913,6 +913,7 @@ impl Walk {
             assert!(catalogue::channel(store.as_ref(), erased).unwrap().is_none(), "{erased} was erased and is known");
         }
         verify(store.as_ref(), &mut |_| {}).unwrap();
+        super::rebuilt::has_the_rows_that_its_records_say(store.as_ref());
     }
 
     /// Nothing is left open in a chat where nothing runs.
