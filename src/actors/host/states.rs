@@ -69,7 +69,7 @@ impl Host {
     ) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
         let (kind, id) =
-            self.shared.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
+            self.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
         there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
         let limit = PageLimit { turns, bytes: self.shared.settings.max_snapshot };
         let mut snapshot = window_of(store, channel, kind, id, at, limit)?;
@@ -81,6 +81,22 @@ impl Host {
 }
 
 impl Host {
+    /// See [`Shared::stored`].
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn stored(&self, who: &Identity, uri: &str) -> Result<Option<(ChannelKind, ChannelId)>, FoldFault> {
+        self.shared.stored(who, uri)
+    }
+
+    /// See [`Shared::may_read_log`].
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn may_read_log(&self, who: &Identity, row: Option<&ChannelRow>) -> Result<bool, FoldFault> {
+        self.shared.may_read_log(who, row)
+    }
+
     /// Whether `who` may read what is stored under `uri`. Reads the store.
     pub fn may_read_stored(&self, who: &Identity, uri: &str) -> bool {
         self.shared.may_read_stored(who, uri)
