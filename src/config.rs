@@ -55,6 +55,9 @@ pub struct Config {
     /// How long what was shown may wait for the disk with `durability = "interval"`.
     #[serde(with = "kinds::span")]
     pub commit_interval: Duration,
+    /// The collector of OpenTelemetry that is sent the trails of messages and turns.
+    #[serde(with = "kinds::optional_text")]
+    pub otlp_endpoint: Option<String>,
     /// What is logged: a level, or directives such as `info,scrollback::actors=debug`.
     #[serde(with = "kinds::text")]
     pub log_level: String,
@@ -197,6 +200,12 @@ pub struct Config {
     /// Bytes of what one connection sent and nothing has become of yet; then it is not read for a while.
     #[serde(with = "kinds::size")]
     pub max_received: usize,
+    /// Messages of one connection that are served in a second, and at once; more wait.
+    #[serde(with = "kinds::count")]
+    pub max_messages_per_second: usize,
+    /// Bytes of one connection that are read in a second; one message may come at once.
+    #[serde(with = "kinds::size")]
+    pub max_bytes_per_second: usize,
     /// Bytes of the body of a request to an endpoint.
     #[serde(with = "kinds::size")]
     pub max_request_body: usize,
@@ -357,6 +366,7 @@ impl Config {
             commit_interval: Duration::from_millis(100),
             log_level: "info".into(),
             log_format: LogFormat::Text,
+            otlp_endpoint: None,
             host_name: environment.host_name(),
             default_directory: home.clone(),
             allowed_directories: vec![home],
@@ -401,8 +411,10 @@ impl Config {
             max_frame: MIB,
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
-            max_actions_in_flight: 128,
+            max_actions_in_flight: 32,
             max_received: 128 * KIB,
+            max_messages_per_second: 1_000,
+            max_bytes_per_second: 8 * MIB,
             max_request_body: MIB,
             request_body_timeout: Duration::from_secs(30),
             max_parts_in_turn: 10_000,
@@ -457,6 +469,12 @@ impl Config {
             (Some(_), None) => return Some(("tls_certificate", "wants tls_key beside it".into())),
             (None, Some(_)) => return Some(("tls_key", "wants tls_certificate beside it".into())),
             _ => {}
+        }
+        if self.otlp_endpoint.as_deref().is_some_and(|url| !is_base_url(url)) {
+            return Some((
+                "otlp_endpoint",
+                "wants http:// or https:// and a host, such as http://127.0.0.1:4318".into(),
+            ));
         }
         if self.tls_reload_interval.is_zero() {
             return Some(("tls_reload_interval", "wants more than 0".into()));
