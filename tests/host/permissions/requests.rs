@@ -195,6 +195,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         }
         "GET /api/attachments" => (about("uri", &place.attachment), None),
         "GET /api/log/{seq}" => (path.replace("{seq}", &place.seq.to_string()), None),
+        "POST /api/backup" => (path.to_owned(), Some(json!({}))),
         "POST /api/log/restore" => (path.to_owned(), of("closed")),
         "POST /api/log/erase" => (path.to_owned(), of("erased")),
         "POST /api/users" => (path.to_owned(), Some(json!({ "name": "carol" }))),
@@ -206,6 +207,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
+        | "GET /api/log/export"
         | "GET /api/users" => (path.to_owned(), None),
         other => panic!("there is nothing to send for the route {other}"),
     }
