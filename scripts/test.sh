@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs every test of the repository, from any working directory, as root or not.
 #
-# Installs what the tests need where it is missing: cargo-nextest, and nginx with apt-get, as root or by sudo; where that
-# cannot be done the test that goes through nginx is skipped, unless SCROLLBACK_TEST_NGINX is 1. The power-cut check (`just powercut`) needs more,
+# Installs what the tests need where it is missing: cargo-nextest, and nginx and Chromium with apt-get, as root or by sudo;
+# where that cannot be done the test that goes through nginx is skipped, unless SCROLLBACK_TEST_NGINX is 1, and so are the
+# tests of the pages in a browser, unless SCROLLBACK_TEST_BROWSER is 1. The power-cut check (`just powercut`) needs more,
 # root among it, and is not run here. Arguments are handed to nextest: `sh scripts/test.sh rewind` runs the tests
 # whose name has "rewind".
 set -eu
@@ -27,20 +28,20 @@ else
     cargo install --locked cargo-nextest
 fi
 
-# Installed, not started: the test starts its own, on ports of its own.
-install_nginx() {
+# Installed, not started: the tests start their own, on ports of their own.
+install() {
     command -v apt-get >/dev/null 2>&1 || return 1
     if [ "$(id -u)" -eq 0 ]; then as_root=env; else as_root="sudo -n env"; fi
     $as_root apt-get update >/dev/null 2>&1 || true
     $as_root DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 \
-        apt-get install -y --no-install-recommends nginx </dev/null >/dev/null 2>&1
+        apt-get install -y --no-install-recommends "$@" </dev/null >/dev/null 2>&1
 }
 
 has_nginx() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v nginx >/dev/null 2>&1; }
 
 if ! has_nginx; then
     say "nginx is missing; installing it"
-    install_nginx || true
+    install nginx || true
 fi
 if has_nginx; then
     SCROLLBACK_TEST_NGINX=1
@@ -50,6 +51,27 @@ elif [ "${SCROLLBACK_TEST_NGINX:-}" = 1 ]; then
     exit 1
 else
     say "skipped: the test behind nginx, which cannot be installed here (it wants apt-get, and root or sudo)"
+fi
+
+has_browser() {
+    for name in chromium chromium-browser google-chrome-stable google-chrome; do
+        if command -v "$name" >/dev/null 2>&1; then return 0; fi
+    done
+    return 1
+}
+
+if ! has_browser; then
+    say "Chromium is missing; installing it"
+    install chromium || true
+fi
+if has_browser; then
+    SCROLLBACK_TEST_BROWSER=1
+    export SCROLLBACK_TEST_BROWSER
+elif [ "${SCROLLBACK_TEST_BROWSER:-}" = 1 ]; then
+    say "Chromium cannot be installed here, and SCROLLBACK_TEST_BROWSER=1 asks for it" >&2
+    exit 1
+else
+    say "skipped: the pages in a browser, which cannot be installed here (it wants apt-get, and root or sudo)"
 fi
 
 # Doc tests first, so that the run closes on nextest's own summary.

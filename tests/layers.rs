@@ -19,7 +19,7 @@ const STEPS: [&[&str]; 7] = [
     &["events"],
     &["projections", "attachments", "resources", "backup"],
     &["actors"],
-    &["agents", "access", "admin", "visuals", "tools"],
+    &["agents", "access", "admin", "pages", "visuals", "tools"],
     &["protocol"],
     &["cli", "main", "lib"],
 ];
@@ -50,8 +50,9 @@ const SECRETS: [Secret; 6] = [
         what: "actix's web server",
         known: |source| ["actix_web::", "actix_ws::"].iter().any(|path| source.has_path(path)),
         places: &[
-            ("protocol/", "sockets and pages"),
-            ("admin/", "pages"),
+            ("protocol/", "sockets"),
+            ("admin/", "endpoints"),
+            ("pages/", "pages for browsers"),
             ("visuals/", "pages of agents"),
             ("tools/", "the host's tools for its agents"),
             ("access/", "reads a request's token, origin and host"),

@@ -122,6 +122,7 @@ pub const ACTIONS: &[(ChannelKind, &str, Operation)] = &[
 pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/metrics", op(HostRead)),
     ("GET", "/api/host", op(HostRead)),
+    ("GET", "/api/me", Nothing),
     ("GET", "/api/agents", op(HostRead)),
     ("GET", "/api/events", Reading),
     ("GET", "/api/state", Reading),

@@ -14,6 +14,7 @@ mod health;
 pub mod inspect;
 mod live;
 mod log;
+mod me;
 mod query;
 mod state;
 pub mod users;
@@ -60,6 +61,7 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/readyz", web::get().to(health::ready))
         .route("/metrics", web::get().to(health::metrics))
         .route("/api/host", web::get().to(health::host))
+        .route("/api/me", web::get().to(me::me))
         .route("/api/agents", web::get().to(agents::list))
         .route("/api/events", web::get().to(events::events))
         .route("/api/attachments", web::get().to(attachments::download))

@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::{self, Config, Environment, Loaded};
 use crate::events::sled_store::SledStore;
 use crate::events::{DataDirectory, HostFile, Store};
+use crate::pages;
 use crate::protocol;
 use crate::tools::{self, Tools};
 use crate::visuals::{self, Visuals};
@@ -237,6 +238,7 @@ fn server(
             .configure(move |cfg| admin::routes(cfg, admin))
             .configure(move |cfg| visuals::routes(cfg, visuals))
             .configure(move |cfg| tools::routes(cfg, tools))
+            .configure(pages::routes)
             .configure(move |cfg| protocol::routes(cfg, app))
             .wrap_fn(move |mut request, next| {
                 arriving::expect_body(&mut request, body_time);

@@ -56,6 +56,7 @@ use crate::access::Gate;
 use crate::access::seats::Seats;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
+use crate::pages;
 use clients::ClientMemory;
 
 pub use extensions::NAMES as EXTENSIONS;
@@ -176,7 +177,7 @@ impl Worker {
     }
 }
 
-/// Serves AHP at `GET /`. To be called once for each worker, on its thread: inside the factory of the server.
+/// Serves AHP at `GET /`, and the page to a browser. To be called once for each worker, on its thread: inside the factory of the server.
 pub fn routes(cfg: &mut web::ServiceConfig, app: Arc<App>) {
     let worker = Rc::new(Worker { app, router: OnceCell::new() });
     cfg.app_data(worker).service(web::resource("/").route(web::get().to(root)));
@@ -189,7 +190,7 @@ pub fn is_upgrade(req: &HttpRequest) -> bool {
 }
 
 async fn root(req: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if is_upgrade(&req) { upgrade(&req, payload).await } else { about() }
+    if is_upgrade(&req) { upgrade(&req, payload).await } else { pages::chat(&req) }
 }
 
 /// Answers a request for a WebSocket: for whoever serves something else under the same path.
@@ -198,13 +199,6 @@ pub async fn upgrade(req: &HttpRequest, payload: web::Payload) -> HttpResponse {
         Some(worker) => socket::upgrade(worker, req, payload).await,
         None => HttpResponse::InternalServerError().finish(),
     }
-}
-
-fn about() -> HttpResponse {
-    HttpResponse::Ok().content_type("text/html; charset=utf-8").body(concat!(
-        "<!doctype html><title>Scrollback</title><p>This is Scrollback, an Agent Host Protocol host. ",
-        "Clients connect here with a WebSocket."
-    ))
 }
 
 /// What [`on_connect`] is called with.

@@ -204,6 +204,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         "DELETE /api/users/{name}" => (bob(), None),
         "GET /metrics"
         | "GET /api/host"
+        | "GET /api/me"
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
