@@ -15,4 +15,6 @@ mod keys;
 mod served;
 mod window;
 
+mod admin;
 mod shells;
+mod talk;
