@@ -20,5 +20,6 @@ pub mod pages;
 pub mod projections;
 pub mod protocol;
 pub mod resources;
+pub mod telemetry;
 pub mod tools;
 pub mod visuals;

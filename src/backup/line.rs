@@ -5,7 +5,7 @@
 //! noticed. `{"failed":…}` ends what a host could not send to its end.
 //!
 //! Always: a record is read back to the byte. A line whose content is not what was written is refused.
-//! Frozen by `docs/adr/0008-logs-as-lines.md`.
+//! Frozen by `docs/adr/0010-logs-as-lines.md`.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! What a backup on disk is made of: written last, in one step, so that it names whole files alone.
 //!
-//! Frozen by `docs/adr/0008-logs-as-lines.md`.
+//! Frozen by `docs/adr/0010-logs-as-lines.md`.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
