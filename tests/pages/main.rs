@@ -15,4 +15,6 @@ mod keys;
 mod served;
 mod window;
 
+mod chat;
+mod in_step;
 mod shells;

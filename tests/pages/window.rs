@@ -143,11 +143,12 @@ impl Window {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// Two frames later, and no transition goes on.
+    /// Two frames later, and no transition goes on; or a second later, where the browser has no reason to draw.
     async fn settled(&self) {
-        let frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(async () => { \
-                      await Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity) \
-                      .map((a) => a.finished.catch(() => {}))); done(true); })))";
+        let frames = "new Promise((done) => { setTimeout(done, 1000, true); \
+                      requestAnimationFrame(() => requestAnimationFrame(async () => { \
+                      const passing = document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity); \
+                      await Promise.allSettled(passing.map((a) => a.finished)); done(true); })); })";
         self.js::<bool>(frames).await;
     }
 
