@@ -45,7 +45,8 @@ impl Window {
 
     /// Waits until the newest turn shows this.
     pub async fn answers(&self, text: &str) {
-        self.until(&format!("document.querySelector('.turn:last-child .answer').innerText.includes({})", quoted(text))).await;
+        self.until(&format!("document.querySelector('.turn:last-child .answer').innerText.includes({})", quoted(text)))
+            .await;
     }
 
     /// The state that the page holds of the shown chat.
@@ -67,12 +68,15 @@ async fn a_newcomer_begins_a_session_and_talks_to_the_demo() {
     window.turn("hello", 1).await;
     window.answers("You said: hello").await;
     window.until("document.querySelector('.session .name').innerText === 'hello'").await;
-    assert_eq!(window.text("h1").await, "hello");
+    assert_eq!(window.text(".chat-head h1").await, "hello");
     window.turn("# Title\n\n**bold** <img src=x onerror=alert(1)> [link](javascript:alert(1))", 2).await;
     window.answers("bold").await;
     window.turn("/say **bold** and `code`", 3).await;
     window.until("document.querySelector('.turn:last-child .markdown strong').innerText === 'bold'").await;
-    assert_eq!(window.js::<i64>("document.querySelectorAll('.turn img, .turn script, a[href^=javascript]').length").await, 0);
+    assert_eq!(
+        window.js::<i64>("document.querySelectorAll('.turn img, .turn script, a[href^=javascript]').length").await,
+        0
+    );
     window.key_with("Enter", SHIFT).await;
     window.insert("two lines").await;
     assert_eq!(window.js::<String>("document.querySelector('#message').value").await, "\ntwo lines");
@@ -172,7 +176,7 @@ async fn every_kind_of_question_has_its_fields() {
           { kind: 'boolean', id: 'sure', message: 'Sure?', required: true }, \
           { kind: 'text', id: 'more', message: 'More?' } ]; \
         view.update({ kind: 'inputRequest', request: { id: 'q', questions } }, {}); \
-        document.querySelector('.welcome').replaceWith(view.element); return true; })";
+        document.querySelector('.welcome .lead').replaceWith(view.element); return true; })";
     assert!(window.js::<bool>(made).await);
     window.is_for_everybody("chat-questions").await;
     window.click("input[value=a]").await;
@@ -205,7 +209,9 @@ async fn messages_wait_are_moved_edited_taken_back_and_sent_now() {
     }
     window.is_for_everybody("chat-queue").await;
     window.press_named("Move up: three").await;
-    window.until("[...document.querySelectorAll('.waiting-text')].map((e) => e.innerText).join() === 'one,three,two'").await;
+    window
+        .until("[...document.querySelectorAll('.waiting-text')].map((e) => e.innerText).join() === 'one,three,two'")
+        .await;
     window.press_named("Edit: three").await;
     window.until("document.querySelector('#message').value === 'three'").await;
     window.says("four").await;
@@ -214,7 +220,8 @@ async fn messages_wait_are_moved_edited_taken_back_and_sent_now() {
     window.click(".queue li:last-child .small").await;
     window.has_turns(3).await;
     let held = window.held().await;
-    let said: Vec<&str> = held["turns"].as_array().unwrap().iter().filter_map(|turn| turn["message"]["text"].as_str()).collect();
+    let said: Vec<&str> =
+        held["turns"].as_array().unwrap().iter().filter_map(|turn| turn["message"]["text"].as_str()).collect();
     assert_eq!(said, ["/sleep 600000", "four", "two"]);
 }
 
@@ -347,7 +354,7 @@ async fn chats_and_sessions_are_renamed_archived_and_ended() {
     choose("Rename the chat").await;
     window.fill("dialog input", "Greetings").await;
     window.key("Enter").await;
-    window.until("document.querySelector('h1').innerText === 'Greetings'").await;
+    window.until("document.querySelector('.chat-head h1').innerText === 'Greetings'").await;
     choose("Rename the session").await;
     window.fill("dialog input", "Work").await;
     window.key("Enter").await;

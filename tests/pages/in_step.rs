@@ -7,7 +7,7 @@ use super::chat::HELD;
 use super::served::Served;
 use super::window::Window;
 
-/// Every way in which what the page holds differs from what the host says over HTTP, as `path: held and said`.
+/// Every way in which what the page holds differs from what the host says it was at that event, as `path: held and said`.
 const DIFFERENCES: &str = "import('./ui/shared/api.js').then(async ({ get }) => { \
     const differences = []; \
     const compare = (held, said, path) => { \
@@ -15,13 +15,16 @@ const DIFFERENCES: &str = "import('./ui/shared/api.js').then(async ({ get }) => 
         for (const key of new Set([...Object.keys(held), ...Object.keys(said)])) compare(held[key], said[key], `${path}/${key}`); \
       } else if ((held ?? null) !== (said ?? null)) differences.push(`${path}: ${JSON.stringify(held)} and ${JSON.stringify(said)}`); \
     }; \
-    for (const [channel, { state }] of scrollback.connection.channels) { \
-      compare(state, (await get('api/state', { channel })).state, channel); \
+    const held = [...scrollback.connection.channels].map(([channel, { state, seq }]) => ({ channel, state, seq })); \
+    for (const { channel, state, seq } of held) { \
+      const said = await get('api/state', { channel, at: seq }); \
+      if (said.fromSeq > seq) differences.push(`${channel}: ${said.fromSeq} after ${seq}`); \
+      compare(state, said.state, channel); \
     } \
     return differences; })";
 
 impl Window {
-    /// Fails unless all states that the page holds are the host's, once nothing runs.
+    /// Fails unless all states that the page holds are the host's.
     async fn holds_what_the_host_says(&self) {
         let differences: Vec<String> = self.js(DIFFERENCES).await;
         assert!(differences.is_empty(), "{}", differences.join("\n"));

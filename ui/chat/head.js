@@ -51,7 +51,8 @@ export class Head {
     this.chip.hidden = !ACTIVITIES[activity];
     this.chip.dataset.kind = activity;
     const agent = model.root?.agents.find((one) => one.provider === session.provider);
-    const parts = [titleOfSession(session), agent?.displayName ?? session.provider, chat.activity];
+    const own = session.chats.length === 1 && (!session.title || session.title === chatSummary?.title);
+    const parts = [own ? null : titleOfSession(session), agent?.displayName ?? session.provider, chat.activity];
     text(this.about, parts.filter(Boolean).join(' · '));
     for (const { needs, button } of this.items) button.disabled = !model.may(needs);
     this.fresh.disabled = !model.may('chat:create');

@@ -1,6 +1,6 @@
 // The sessions, the newest first, and under the open one its chats as they came from each other.
 
-import { h, icon, keyed, replace, text } from '../shared/dom.js';
+import { h, icon, keyed, replace, set, text } from '../shared/dom.js';
 import { when } from '../shared/format.js';
 import { activityOf, isArchived, isRead } from '../shared/states.js';
 import { ask, field, tellError } from '../shared/dialog.js';
@@ -26,79 +26,79 @@ export class Sidebar {
     this.more.hidden = !model.moreSessions;
     const archived = shown.filter(({ summary }) => isArchived(summary.status));
     this.archive.hidden = !archived.length;
-    const draw = (place, items) => keyed(place, items, ({ summary }) => summary.resource, () => h('li'), drawSession);
+    const draw = (place, items) => keyed(place, items, ({ summary }) => summary.resource, makeSession, (item, it) => item.show(it));
     draw(this.list, shown.filter(({ summary }) => !isArchived(summary.status)));
     draw(this.archived, archived);
   }
 }
 
-function drawSession(item, { summary, open, state, chat }) {
-  // Drawn anew only where something of it changed: what has the focus keeps it.
-  const seen = JSON.stringify([summary.title, summary.status, summary.modifiedAt, open, open && state?.chats, open && chat, open && state?.status]);
-  if (item.seen === seen) return;
-  const focused = item.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
-  item.seen = seen;
-  const status = open && state ? (summary.status & 31) | (state.status & 32) : summary.status;
-  replace(
-    item,
-    link({
-      href: place(summary.resource),
-      title: titleOfSession(summary),
-      status,
-      current: open,
-      more: h('time', { dateTime: summary.modifiedAt }, when(summary.modifiedAt)),
-      className: 'session',
-    }),
-    open && state?.chats.length > 1 ? branch(tree(state.chats), summary.resource, chat) : null,
-  );
-  if (focused) item.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-}
-
 const place = (session, chat) => `#${new URLSearchParams({ session, ...(chat ? { chat } : {}) })}`;
 
-function link({ href, title, status, current, more, iconName, className }) {
-  const activity = activityOf(status);
-  const words = ACTIVITIES[activity];
-  const unread = !isRead(status) && activity === 'idle' && !current;
-  return h(
-    'a',
-    { class: className, href, aria: { current: current ? 'true' : null }, data: { unread } },
-    iconName ? icon(iconName) : null,
-    h('span.name', {}, title),
-    words ? h('span.chip', { data: { kind: activity } }, words) : null,
-    unread ? h('span.said', {}, ' unread') : null,
-    more,
-  );
+/** A session and its chats. It is told of everything and changes what is another: what has the focus keeps it. */
+function makeSession() {
+  const at = h('time');
+  const link = makeLink('session', at);
+  const chats = h('ul.chats');
+  const item = h('li', {}, link.element, chats);
+  item.show = ({ summary, open, state, chat }) => {
+    const status = open && state ? (summary.status & 31) | (state.status & 32) : summary.status;
+    link.show({ href: place(summary.resource), title: titleOfSession(summary), status, current: open });
+    at.dateTime = summary.modifiedAt;
+    text(at, when(summary.modifiedAt));
+    const listed = open && state?.chats.length > 1 ? inTree(state.chats) : [];
+    chats.hidden = !listed.length;
+    const show = (li, { chat: one, depth }) => li.show(one, depth, summary.resource, chat);
+    keyed(chats, listed, ({ chat: one }) => one.resource, makeChat, show);
+  };
+  return item;
 }
 
-/** Chats under the one that each was made out of. */
-function tree(chats) {
-  const nodes = new Map(chats.map((chat) => [chat.resource, { chat, children: [] }]));
-  const roots = [];
-  for (const node of nodes.values()) (nodes.get(node.chat.origin?.chat)?.children ?? roots).push(node);
-  return roots;
+function makeChat() {
+  const link = makeLink('chat-link');
+  const item = h('li', {}, link.element);
+  item.show = (chat, depth, session, shown) => {
+    // Beyond a few levels there is no room.
+    item.style.paddingLeft = `${Math.min(depth, 5) * 14}px`;
+    link.show({
+      href: place(session, chat.resource),
+      title: titleOfChat(chat),
+      status: chat.status,
+      current: chat.resource === shown,
+      iconName: ORIGIN_ICONS[chat.origin?.kind] ?? 'chat',
+    });
+  };
+  return item;
 }
 
-function branch(nodes, session, shown) {
-  return h(
-    'ul.chats',
-    {},
-    nodes.map(({ chat, children }) =>
-      h(
-        'li',
-        {},
-        link({
-          href: place(session, chat.resource),
-          title: titleOfChat(chat),
-          status: chat.status,
-          current: chat.resource === shown,
-          iconName: ORIGIN_ICONS[chat.origin?.kind] ?? 'chat',
-          className: 'chat-link',
-        }),
-        children.length ? branch(children, session, shown) : null,
-      ),
-    ),
-  );
+function makeLink(className, more) {
+  const picture = h('span.picture', { hidden: true });
+  const name = h('span.name');
+  const chip = h('span.chip');
+  const unread = h('span.said', {}, ' unread');
+  const element = h('a', { class: className }, picture, name, chip, unread, more);
+  const show = ({ href, title, status, current, iconName }) => {
+    if (element.getAttribute('href') !== href) element.setAttribute('href', href);
+    const activity = activityOf(status);
+    set(element, { aria: { current: current ? 'true' : null }, data: { activity } });
+    if (iconName && picture.hidden) replace(picture, icon(iconName)).hidden = false;
+    text(name, title);
+    text(chip, ACTIVITIES[activity]);
+    chip.hidden = !ACTIVITIES[activity];
+    chip.dataset.kind = activity;
+    unread.hidden = isRead(status) || activity !== 'idle' || current;
+    set(element, { data: { unread: !unread.hidden } });
+  };
+  return { element, show };
+}
+
+/** Chats in the order of a tree: each below the one that it was made out of, with how deep it stands. */
+function inTree(chats) {
+  const known = new Set(chats.map((chat) => chat.resource));
+  const below = (parent, depth) =>
+    chats
+      .filter((chat) => (known.has(chat.origin?.chat) ? chat.origin.chat : null) === parent)
+      .flatMap((chat) => [{ chat, depth }, ...below(chat.resource, depth + 1)]);
+  return below(null, 0);
 }
 
 /** A session at once where there is one agent; else it is asked which. */

@@ -99,6 +99,7 @@ function inputOf(call) {
 
 function outcome(call) {
   const parts = (call.content ?? []).map(contentOf);
+  if (parts.length && call.status === 'completed') parts.unshift(h('p.hint', {}, 'It answered'));
   if (call.selectedOption) parts.push(h('p.hint', {}, `Decided: ${call.selectedOption.label}`));
   if (call.status === 'cancelled') parts.push(h('p.hint', {}, plain(call.reasonMessage) || { denied: 'It was denied.', skipped: 'It was left out.', 'result-denied': 'The result was kept back.' }[call.reason] || call.reason));
   if (call.error) parts.push(h('p.notice', { data: { kind: 'error' } }, call.error.message));

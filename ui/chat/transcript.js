@@ -14,17 +14,20 @@ export class Transcript {
     this.model = model;
     this.older = h('button.quiet.small', { type: 'button', onclick: () => model.act(model.olderTurns()) }, 'Show earlier');
     this.turns = h('ol.turns');
-    this.empty = h('div.first-words');
+    this.empty = h('p.empty', {}, 'Nothing was said here yet.');
     this.element = h('div.transcript', { role: 'region', aria: { label: 'Conversation' }, tabIndex: 0 }, h('div.column', {}, this.older, this.turns, this.empty));
     this.wrapped = new WeakMap();
     this.chat = null;
+    this.following = true;
+    this.element.addEventListener('scroll', () => (this.following = this.#isAtEnd()));
+    new ResizeObserver(() => this.following && this.#toEnd()).observe(this.element);
   }
 
   update() {
     const { model, element } = this;
     const state = model.chatState;
     // Who has scrolled up to read stays where they are.
-    const following = this.chat !== model.chat || element.scrollHeight - element.scrollTop - element.clientHeight < 80;
+    const following = this.chat !== model.chat || this.following;
     const height = element.scrollHeight;
     const firstBefore = this.turns.firstElementChild;
     this.chat = model.chat;
@@ -33,8 +36,18 @@ export class Transcript {
     const items = state ? [...state.turns, ...(state.activeTurn ? [state.activeTurn] : [])] : [];
     const lastTurn = items.at(-1);
     keyed(this.turns, items.map((turn) => this.#wrap(turn, turn === lastTurn)), ({ turn }) => turn.id, (item) => this.#make(item), (li, item) => li.show(item));
-    if (following) element.scrollTop = element.scrollHeight;
+    this.empty.hidden = !state || items.length > 0;
+    if (following) this.#toEnd();
     else if (firstBefore && firstBefore !== this.turns.firstElementChild) element.scrollTop += element.scrollHeight - height;
+  }
+
+  #isAtEnd() {
+    return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 80;
+  }
+
+  #toEnd() {
+    this.element.scrollTop = this.element.scrollHeight;
+    this.following = true;
   }
 
   /** The same object for the same turn in the same circumstances. */

@@ -2,7 +2,7 @@
 //
 // The only place where foreign text becomes HTML.
 
-import { marked } from '../vendor/marked.esm.js';
+import { Marked } from '../vendor/marked.esm.js';
 import DOMPurify from '../vendor/purify.es.mjs';
 
 const ALLOWED = {
@@ -17,10 +17,20 @@ const ALLOWED = {
   RETURN_DOM_FRAGMENT: true,
 };
 
-/** A fragment of what `text` says. An image is shown as a link: a page asks nobody else for anything. */
+/** HTML in a text is text, and an image is a link: a page asks nobody else for anything. */
+const MARKED = new Marked({
+  gfm: true,
+  breaks: true,
+  async: false,
+  renderer: {
+    html: ({ text }) => escaped(text),
+    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+  },
+});
+
+/** A fragment of what `text` says. */
 export function markdown(text) {
-  const html = marked.parse(text, { gfm: true, breaks: true, async: false });
-  const fragment = DOMPurify.sanitize(withoutImages(html), ALLOWED);
+  const fragment = DOMPurify.sanitize(MARKED.parse(text), ALLOWED);
   for (const link of fragment.querySelectorAll('a')) {
     link.target = '_blank';
     link.rel = 'noopener noreferrer nofollow';
@@ -31,7 +41,7 @@ export function markdown(text) {
   return fragment;
 }
 
-const withoutImages = (html) => html.replace(/<img [^>]*?src="([^"]*)"[^>]*?(?:alt="([^"]*)")?[^>]*>/g, '<a href="$1">$2 ($1)</a>');
+const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
 
 function asBold(heading) {
   const paragraph = document.createElement('p');
