@@ -16,7 +16,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use scrollback::access::Gate;
 use scrollback::access::seats::Seats;
 use scrollback::actors::host::{Host, HostSettings};
-use scrollback::admin::{self, Admin};
+use scrollback::admin::{self, Admin, Limits, Shown};
 use scrollback::clock::Clock;
 use scrollback::events::rows::ChannelRow;
 use scrollback::events::sled_store::{SledOptions, SledStore};
@@ -157,6 +157,7 @@ fn admin_of(host: &Arc<Host>, bind: SocketAddr, options: &Options) -> Admin {
         unsent_limit: options.unsent_limit.unwrap_or(8 << 20),
         max_body: 1 << 20,
         seats: Seats::new(options.seats.unwrap_or(100), 100),
+        shown: Shown::new(host, Vec::new(), Limits::default()),
     }
 }
 
@@ -336,6 +337,74 @@ fn the_log_is_shown_summed_and_verified() {
     assert_eq!((verdict.0, &verdict.1["ok"], &verdict.1["events"]), (200, &json!(true), &json!(at(4))));
 }
 
+/// The numbers in a window, counted from the first event of the test.
+fn window(served: &Served, query: &str) -> (Vec<u64>, Value) {
+    let (status, window) = served.json(&format!("/api/log/window?{query}"));
+    assert_eq!(status, 200, "{query}: {window}");
+    (seqs(window["events"].as_array().unwrap()).into_iter().map(|seq| seq - served.base).collect(), window)
+}
+
+#[test]
+fn windows_of_the_log_go_back_from_the_end_and_forth_from_a_number() {
+    let served = Served::in_memory();
+    served.append(Batch { events: command::events(9), rows: Vec::new() });
+    let at = |n: u64| served.base + n;
+    let (newest, window_of_newest) = window(&served, "channel=ahp-root://&limit=3");
+    assert_eq!((newest, &window_of_newest["older"]), (vec![7, 8, 9], &json!(at(7))));
+    assert_eq!(window_of_newest["newer"], json!(at(9)));
+    assert!(window_of_newest["events"][0]["brief"].is_string() && window_of_newest["events"][0]["action"].is_null());
+    let (older, _) = window(&served, &format!("limit=3&before={}", at(7)));
+    assert_eq!(older, [4, 5, 6]);
+    let (forth, window_forth) = window(&served, &format!("limit=2&after={}", at(3)));
+    assert_eq!((forth, &window_forth["newer"]), (vec![4, 5], &json!(at(5))));
+    // Behind the last one there is nothing, and what comes later is found from there.
+    let (none, behind) = window(&served, &format!("after={}", at(9)));
+    assert_eq!((none.len(), &behind["newer"]), (0, &json!(at(9))));
+    served.append(Batch { events: command::events(1), rows: Vec::new() });
+    assert_eq!(window(&served, &format!("after={}", at(9))).0, [10]);
+    let (all, whole) = window(&served, "limit=500");
+    assert_eq!((all.last(), &whole["older"]), (Some(&10), &Value::Null));
+}
+
+#[test]
+fn a_window_is_filtered_by_type_person_and_time() {
+    let served = Served::in_memory();
+    let event =
+        |at: i64, by: &str, n: u64| NewEvent { at, ..command::event(n, Kind::Action, by, command::sessions(n)) };
+    let hour = 3_600_000;
+    let events = (1..=8).map(|n| event(n * hour, if n % 2 == 0 { "user:ada" } else { "user:bob" }, n as u64)).collect();
+    let base = served.base;
+    served.append(Batch { events, rows: Vec::new() });
+    let times = "channel=ahp-root://&since=1970-01-01T03:00:00Z&until=1970-01-01T05:00:00Z";
+    assert!(base <= 1 || window(&served, times).0.len() <= 3);
+    assert_eq!(window(&served, &format!("by=user:ada&after={base}")).0, [2, 4, 6, 8]);
+    assert_eq!(window(&served, &format!("by=user:ada&type=root/*&limit=1&before={}", base + 8)).0, [6]);
+    assert_eq!(window(&served, &format!("type=chat/*&after={base}")).0, [] as [u64; 0]);
+    let (status, refused) = served.json("/api/log/window?before=3&after=1");
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("bad-parameter")));
+}
+
+#[test]
+fn a_slider_is_told_where_the_events_of_a_channel_are() {
+    let served = Served::in_memory();
+    let (channel, id) = served.channel("ahp-session:/s");
+    served.count_on(1, 3);
+    served.append(Batch { events: vec![of_channel(&channel, id), of_channel(&channel, id)], rows: Vec::new() });
+    let first = served.base + 1;
+    let extent = served.json("/api/extent?channel=ahp-session:/s").1;
+    assert_eq!(extent["marks"], json!([first, first + 4, first + 5]));
+    assert_eq!((&extent["events"], &extent["isCounted"]), (&json!(3), &json!(true)));
+    let around = |at: u64| {
+        let around = served.json(&format!("/api/around?channel=ahp-session:/s&at={at}")).1;
+        ["previous", "here", "next"].map(|name| around[name]["serverSeq"].as_u64().unwrap_or(0))
+    };
+    assert_eq!(around(first), [0, first, first + 4]);
+    assert_eq!(around(first + 2), [0, first, first + 4]);
+    assert_eq!(around(first + 4), [first, first + 4, first + 5]);
+    assert_eq!(around(first + 99), [first + 4, first + 5, 0]);
+    assert_eq!(served.json("/api/extent?channel=ahp-session:/none").0, 404);
+}
+
 #[test]
 fn errors_are_json_with_their_status_and_name_the_parameter() {
     let served = Served::in_memory();
@@ -377,6 +446,12 @@ fn everything_but_health_is_behind_the_gate() {
         "/api/log/1",
         "/api/log/stats",
         "/api/log/verify",
+        "/api/log/window",
+        "/api/overview",
+        "/api/sessions",
+        "/api/lineage",
+        "/api/config",
+        "/api/me",
     ];
     for path in guarded {
         let (status, body) = served.json(path);

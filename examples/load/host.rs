@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use scrollback::access::Gate;
 use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
-use scrollback::admin::{self, Admin};
+use scrollback::admin::{self, Admin, Limits, Shown};
 use scrollback::agents;
 use scrollback::clock::Clock;
 use scrollback::events::Store;
@@ -71,7 +71,9 @@ impl Running {
             let shared = Arc::clone(&host);
             let seats = Arc::clone(&app.seats);
             let (unsent_limit, max_body) = (8 << 20, 1 << 20);
-            let admin = Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit, max_body, seats };
+            let shown = Shown::new(&host, Vec::new(), Limits::default());
+            let admin =
+                Admin { host: shared, gate, metrics, metrics_public: true, unsent_limit, max_body, seats, shown };
             let admin = web::Data::new(admin);
             let factory = move || {
                 let (app, admin) = (Arc::clone(&app), admin.clone());

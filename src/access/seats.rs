@@ -77,6 +77,14 @@ impl Seats {
     }
 }
 
+impl Seats {
+    /// Who has seats, and how many.
+    pub fn by_principal(&self) -> Vec<(Arc<str>, usize)> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.by_principal.iter().map(|(principal, count)| (Arc::clone(principal), *count)).collect()
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,6 +112,9 @@ mod tests {
         let second = seats.take(&a).ok().unwrap();
         assert_eq!(seats.take(&a).err(), Some(Full::OfOne));
         let third = seats.take(&b).ok().unwrap();
+        let mut taken = seats.by_principal();
+        taken.sort();
+        assert_eq!(taken, [(a.clone(), 2), (b.clone(), 1)]);
         assert_eq!(seats.take(&b).err(), Some(Full::InAll));
         drop((first, third));
         assert!(seats.take(&a).is_ok());

@@ -8,9 +8,9 @@ use crate::events::rows::ChannelKind;
 use crate::projections::people::Operation;
 use Operation::{
     ChatAnswer, ChatCancel, ChatCreate, ChatDispose, ChatDraft, ChatFolders, ChatFork, ChatMark, ChatMove, ChatRename,
-    ChatSend, ChatTool, ChatTruncate, ChatTurns, ChatVisual, ConfigChange, FileRead, FileWrite, HostRead, LogAdmin,
-    LogRead, SessionConfigure, SessionCreate, SessionDispose, SessionFolders, SessionList, SessionMark, SessionRename,
-    UserChange, UserRead,
+    ChatSend, ChatTool, ChatTruncate, ChatTurns, ChatVisual, ConfigChange, ConfigRead, FileRead, FileWrite, HostRead,
+    LogAdmin, LogRead, SessionConfigure, SessionCreate, SessionDispose, SessionFolders, SessionList, SessionMark,
+    SessionRename, UserChange, UserRead,
 };
 
 /// What a command or a route needs.
@@ -129,9 +129,16 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/log", Somewhere(LogRead)),
     ("GET", "/api/log/stats", op(LogRead)),
     ("GET", "/api/log/verify", op(LogRead)),
+    ("GET", "/api/log/window", Somewhere(LogRead)),
     ("GET", "/api/log/{seq}", Somewhere(LogRead)),
     ("POST", "/api/log/erase", op(LogAdmin)),
     ("POST", "/api/log/restore", op(LogAdmin)),
+    ("GET", "/api/extent", Reading),
+    ("GET", "/api/around", Reading),
+    ("GET", "/api/lineage", Reading),
+    ("GET", "/api/sessions", Somewhere(SessionList)),
+    ("GET", "/api/overview", op(HostRead)),
+    ("GET", "/api/config", op(ConfigRead)),
     ("GET", "/api/users", op(UserRead)),
     ("POST", "/api/users", op(UserChange)),
     ("POST", "/api/users/{name}/grant", op(UserChange)),

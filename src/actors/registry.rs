@@ -381,6 +381,11 @@ impl Registry {
         table.awake.len()
     }
 
+    /// The sessions that are awake, in no order.
+    pub fn awake_sessions(&self) -> Vec<ChannelId> {
+        self.table().awake.keys().copied().collect()
+    }
+
     /// How many sessions are awake.
     pub fn awake(&self) -> usize {
         self.table().awake.len()

@@ -23,11 +23,7 @@ const FILTERS: [&str; 9] = ["channel", "type", "after", "before", "since", "by",
 pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
     let query = Query::of(&request, &FILTERS)?;
     let filter = EventFilter::parse(raw_filter(&query)?, admitted.admin.host.clock().now())?;
-    let scope = match query.text("channel")? {
-        Some(uri) => Scope::Channels(vec![events::channel_of_log(&admitted, uri).await?.1]),
-        None if admitted.admin.host.may(&admitted.who, Operation::LogRead, None) => Scope::All,
-        None => return Err(check::refused("/api/log: needs log:read of all sessions, or a channel".into()).into()),
-    };
+    let scope = scope(&admitted, query.text("channel")?).await?;
     let reading = Reading::new(scope, filter, log_reader(&admitted));
     if query.flag("follow")? {
         return live::follow(admitted, reading, lines);
@@ -35,8 +31,20 @@ pub async fn list(admitted: Admitted, request: HttpRequest) -> Result<HttpRespon
     Ok(events::streamed(&admitted.admin, reading, lines))
 }
 
+/// The channel that `uri` names, or the whole log, where whoever asks may read that.
+///
+/// # Errors
+/// 404 for a channel that is not there for them, 403 for the whole log.
+pub async fn scope(admitted: &Admitted, uri: Option<String>) -> Result<Scope, ApiFault> {
+    match uri {
+        Some(uri) => Ok(Scope::Channels(vec![events::channel_of_log(admitted, uri).await?.1])),
+        None if admitted.admin.host.may(&admitted.who, Operation::LogRead, None) => Ok(Scope::All),
+        None => Err(check::refused("/api/log: needs log:read of all sessions, or a channel".into()).into()),
+    }
+}
+
 /// What somebody who may not read all of the log is shown of it, asked again for each page.
-fn log_reader(admitted: &Admitted) -> Option<Reader> {
+pub fn log_reader(admitted: &Admitted) -> Option<Reader> {
     let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
     let reads = move |channel: &Channel| host.may_read_log_of(&who, channel.as_str());
     (!admitted.who.is_root()).then(|| Arc::new(reads) as Reader)

@@ -8,15 +8,21 @@
 mod agents;
 mod answer;
 mod attachments;
+mod configuration;
 mod events;
 mod health;
 pub mod inspect;
+mod lineage;
 mod live;
 mod log;
 mod me;
+mod overview;
 mod query;
+mod search;
+mod sessions;
 mod state;
 pub mod users;
+mod windows;
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -29,6 +35,11 @@ use crate::access::Gate;
 use crate::access::seats::Seats;
 use crate::actors::host::Host;
 use crate::actors::router::Router;
+use crate::clock::Millis;
+use crate::config::Setting;
+use overview::Samples;
+pub use overview::{Limits, keep as keep_samples};
+use search::Search;
 
 /// What the endpoints share.
 pub struct Admin {
@@ -44,6 +55,25 @@ pub struct Admin {
     pub max_body: usize,
     /// A live stream takes a seat, as a socket does.
     pub seats: Arc<Seats>,
+    pub shown: Shown,
+}
+
+/// What is kept for the pages alone.
+pub struct Shown {
+    /// Every key of the configuration, as `serve --print-config` has it.
+    pub settings: Vec<Setting>,
+    pub limits: Limits,
+    pub started_at: Millis,
+    samples: Samples,
+    search: Search,
+}
+
+impl Shown {
+    /// Nothing is kept yet: see [`keep_samples`].
+    pub fn new(host: &Host, settings: Vec<Setting>, limits: Limits) -> Self {
+        let (started_at, search) = (host.clock().now(), Search::new(Arc::clone(host.store())));
+        Self { settings, limits, started_at, samples: Samples::default(), search }
+    }
 }
 
 /// The router of one web worker for live streams. It starts with the first of them, on the worker's own thread.
@@ -71,7 +101,14 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log/verify", web::get().to(log::verify))
         .route("/api/log/erase", web::post().to(log::erase))
         .route("/api/log/restore", web::post().to(log::restore))
+        .route("/api/log/window", web::get().to(windows::window))
         .route("/api/log/{seq}", web::get().to(log::show))
+        .route("/api/extent", web::get().to(windows::extent))
+        .route("/api/around", web::get().to(windows::around))
+        .route("/api/overview", web::get().to(overview::show))
+        .route("/api/sessions", web::get().to(sessions::list))
+        .route("/api/lineage", web::get().to(lineage::show))
+        .route("/api/config", web::get().to(configuration::list))
         .route("/api/users", web::get().to(users::list))
         .route("/api/users", web::post().to(users::add))
         .route("/api/users/{name}/grant", web::post().to(users::grant))

@@ -1,4 +1,5 @@
-//! `GET /api/state` and `GET /api/diff`: what a channel was right after an event, or is now, and what changed between two.
+//! `GET /api/state` and `GET /api/diff`: what a channel was right after an event, or is now, and what changed between two; of
+//! a chat with its newest `turns` turns, or with all.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use super::query::Query;
 
 /// Answers `{resource, state, fromSeq}`, an AHP snapshot.
 pub async fn state(admitted: Admitted, request: HttpRequest) -> Result<HttpResponse, ApiFault> {
-    let query = Query::of(&request, &["channel", "at"])?;
+    let query = Query::of(&request, &["channel", "at", "turns"])?;
     let channel = needed("channel", query.text("channel")?)?;
-    let at = query.number("at")?;
+    let (at, turns) = (query.number("at")?, query.number("turns")?.unwrap_or(u64::MAX));
     let (host, who) = (Arc::clone(&admitted.admin.host), Arc::clone(&admitted.who));
     let _ = admitted.admin.host.writer().barrier().await;
-    let snapshot = off_thread(move || host.state_at(&who, &channel, at)).await?;
+    let snapshot = off_thread(move || host.window_at(&who, &channel, at, turns)).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(snapshot.json()))
 }
 

@@ -21,7 +21,7 @@ use crate::access::oidc::{Issuer, OidcSettings};
 use crate::access::{Gate, arriving};
 use crate::actors::agent::Agent;
 use crate::actors::host::{Host, HostSettings};
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Shown};
 use crate::agents::built_in;
 use crate::agents::programs::Programs;
 use crate::clock::Clock;
@@ -60,7 +60,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
     let store = Arc::new(SledStore::open(directory.path(), settings::store(&loaded.config))?);
-    let served = serve(&loaded.config, file, token, certificate, &store, directory.path(), agents, &programs);
+    let served = serve(&loaded, file, token, certificate, &store, directory.path(), agents, &programs);
     let served = actix_web::rt::System::new().block_on(served);
     programs.shut_down();
     // Also where serving failed: what is in the log is closed in order.
@@ -108,7 +108,7 @@ fn refuse_unknown_agent(loaded: &Loaded) -> Result<(), CliFault> {
 
 #[allow(clippy::too_many_arguments)]
 async fn serve(
-    config: &Config,
+    loaded: &Loaded,
     file: Option<&Path>,
     token: Option<String>,
     certificate: Option<Arc<Certificate>>,
@@ -117,6 +117,7 @@ async fn serve(
     agents: Vec<Arc<dyn Agent>>,
     programs: &Programs,
 ) -> Result<(), CliFault> {
+    let config = &loaded.config;
     let listening = Listening::at(config.listen, certificate)?;
     let metrics = install_metrics()?;
     let store: Arc<dyn Store> = Arc::<SledStore>::clone(store);
@@ -133,7 +134,7 @@ async fn serve(
     if interrupted > 0 {
         tracing::info!(turns = interrupted, "took up or ended turns that were interrupted");
     }
-    let served = serve_host(config, token, &host, listening, metrics, directory).await;
+    let served = serve_host(loaded, token, &host, listening, metrics, directory).await;
     let latest = Instant::now() + STOPPED;
     programs.end();
     if timeout(STOP, host.stop()).await.is_err() {
@@ -152,13 +153,14 @@ async fn serve(
 
 /// Serves `host` until a signal comes; returns the server, which accepts nothing more and still has its connections.
 async fn serve_host(
-    config: &Config,
+    loaded: &Loaded,
     token: Option<String>,
     host: &Arc<Host>,
     listening: Listening,
     metrics: PrometheusHandle,
     directory: &Path,
 ) -> Result<ServerHandle, CliFault> {
+    let config = &loaded.config;
     let mut signals = Signals::listen()?;
     open_files::raise_limit(config.max_connections);
     let issuer = issuer(config, host.clock())?;
@@ -187,7 +189,10 @@ async fn serve_host(
         unsent_limit: config.max_unsent,
         max_body: config.max_request_body,
         seats: Arc::clone(&app.seats),
+        shown: Shown::new(host, loaded.settings.clone(), settings::limits(config)),
     };
+    let admin = web::Data::new(admin);
+    actix_web::rt::spawn(admin::keep_samples(admin.clone()));
     if let Some(tls) = &listening.tls {
         let certificate = Arc::clone(&tls.certificate);
         tracing::info!(%inner, "connections are secured");
@@ -221,13 +226,13 @@ fn issuer(config: &Config, clock: &Clock) -> Result<Option<Issuer>, CliFault> {
 fn server(
     config: &Config,
     app: protocol::App,
-    admin: Admin,
+    admin: web::Data<Admin>,
     visuals: Visuals,
     tools: Tools,
     listening: Listening,
 ) -> std::io::Result<Server> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (app, admin) = (Arc::new(app), web::Data::new(admin));
+    let app = Arc::new(app);
     let (visuals, tools) = (web::Data::new(visuals), web::Data::new(tools));
     let (head_time, body_time) = (config.handshake_timeout, config.request_body_timeout);
     let max_connections = config.max_connections.saturating_add(1_000);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::host::HostSettings;
 use crate::actors::writer::Durability;
+use crate::admin::Limits;
 use crate::agents::programs::EndingSteps;
 use crate::agents::{AgentLimits, EndpointLimits};
 use crate::config::{Config, DurabilityWord, Kept};
@@ -108,6 +109,16 @@ pub fn protocol(config: &Config) -> ProtocolSettings {
         replay_limit: config.replay_limit,
         max_completions: config.max_completions,
         completion_time: config.completion_time,
+    }
+}
+
+/// What somebody is warned of before it is met.
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        connections: config.max_connections,
+        connections_of_one: config.max_connections_per_person,
+        sessions: config.max_sessions,
+        min_free: config.min_free as u64,
     }
 }
 

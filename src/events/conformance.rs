@@ -65,6 +65,8 @@ pub fn put(table: Table, key: &[u8], value: impl Into<Bytes>) -> RowOp {
 
 /// Number, channel and action of each event of the line in the bounds.
 pub fn line(store: &dyn Store, after: ServerSeq, upto: ServerSeq) -> Vec<(ServerSeq, u64, Bytes)> {
+    // Another thread may append meanwhile.
+    let upto = upto.min(store.tail());
     let mut seen = Vec::new();
     store
         .scan(after, upto, &mut |r| {
@@ -72,10 +74,20 @@ pub fn line(store: &dyn Store, after: ServerSeq, upto: ServerSeq) -> Vec<(Server
             ControlFlow::Continue(())
         })
         .expect("scan");
+    let mut back = Vec::new();
+    store
+        .scan_back(after, upto, &mut |r| {
+            back.push((r.seq, r.channel_id.0, r.action));
+            ControlFlow::Continue(())
+        })
+        .expect("scan back");
+    back.reverse();
+    assert_eq!(back, seen, "back from {upto} to {after}");
     seen
 }
 
 pub fn numbers_of(store: &dyn Store, id: u64, after: ServerSeq, upto: ServerSeq) -> Vec<ServerSeq> {
+    let upto = upto.min(store.tail());
     let mut seen = Vec::new();
     store
         .scan_channel(ChannelId(id), after, upto, &mut |r| {
@@ -84,6 +96,15 @@ pub fn numbers_of(store: &dyn Store, id: u64, after: ServerSeq, upto: ServerSeq)
             ControlFlow::Continue(())
         })
         .expect("scan of a channel");
+    let mut back = Vec::new();
+    store
+        .scan_channel_back(ChannelId(id), after, upto, &mut |r| {
+            back.push(r.seq);
+            ControlFlow::Continue(())
+        })
+        .expect("scan of a channel back");
+    back.reverse();
+    assert_eq!(back, seen, "back from {upto} to {after}");
     seen
 }
 
@@ -216,6 +237,10 @@ fn scans_keep_to_their_bounds_and_stop_when_told(store: &dyn Store) {
     };
     store.scan(0, 9, &mut |_| stop_at_two(&mut of_line)).expect("scan");
     store.scan_channel(ChannelId(2), 0, 9, &mut |_| stop_at_two(&mut of_channel)).expect("scan");
+    assert_eq!((of_line, of_channel), (2, 2));
+    (of_line, of_channel) = (0, 0);
+    store.scan_back(0, 9, &mut |_| stop_at_two(&mut of_line)).expect("scan");
+    store.scan_channel_back(ChannelId(2), 0, 9, &mut |_| stop_at_two(&mut of_channel)).expect("scan");
     assert_eq!((of_line, of_channel), (2, 2));
 }
 

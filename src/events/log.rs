@@ -4,6 +4,7 @@
 //! one store over threads: reads go on while an append runs and see all of it or nothing.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -14,6 +15,9 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 /// What is called with the key and the value of each row of a scan.
 pub type VisitRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// What is called with each record of a scan.
+type VisitRecord<'a> = &'a mut dyn FnMut(Record) -> ControlFlow<()>;
 
 /// What becomes of an event when events are erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +77,38 @@ pub trait EventLog: Send + Sync + 'static {
         visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
     ) -> Result<(), LogFault>;
 
+    /// Like [`EventLog::scan_channel`], the newest first. A store that may hold much reads no more than is visited.
+    ///
+    /// # Errors
+    /// As [`EventLog::scan_channel`]; those after the damaged one were visited.
+    fn scan_channel_back(
+        &self,
+        channel: ChannelId,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        visit_back(|collect| self.scan_channel(channel, after, upto, collect), visit)
+    }
+
+    /// Like [`EventLog::scan_channel_back`] over all channels, against the order of the line.
+    ///
+    /// # Errors
+    /// As [`EventLog::scan_channel_back`].
+    fn scan_back(
+        &self,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        visit_back(|collect| self.scan(after, upto, collect), visit)
+    }
+
+    /// How long the sync of the last append took, where there is one.
+    fn last_sync(&self) -> Option<Duration> {
+        None
+    }
+
     /// The newest event of `channel` at or before `upto`, if it has one.
     ///
     /// # Errors
@@ -96,6 +132,20 @@ pub trait EventLog: Send + Sync + 'static {
     fn accepts_appends(&self) -> Result<(), LogFault> {
         Ok(())
     }
+}
+
+/// Visits what `scan` visits, the last first.
+fn visit_back(
+    scan: impl FnOnce(VisitRecord<'_>) -> Result<(), LogFault>,
+    visit: VisitRecord<'_>,
+) -> Result<(), LogFault> {
+    let mut found = Vec::new();
+    scan(&mut |record| {
+        found.push(record);
+        ControlFlow::Continue(())
+    })?;
+    let _ = found.into_iter().rev().try_for_each(visit);
+    Ok(())
 }
 
 /// Rows beside the log: small tables of bytes, sorted by key. They can all be rebuilt from the log.

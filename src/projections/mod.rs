@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod attempts;
+pub mod branches;
 pub mod canvas;
 pub mod catalogue;
 pub mod chat;

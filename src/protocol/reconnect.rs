@@ -137,6 +137,18 @@ enum Outcome {
     Missing,
 }
 
+/// Counts the channels that are answered with a replay and with a snapshot.
+fn count(outcomes: &[Outcome], are_snapshots: bool) {
+    for outcome in outcomes {
+        let answer = match outcome {
+            Outcome::Missing => continue,
+            Outcome::Replay(..) if !are_snapshots => "replay",
+            Outcome::Replay(..) | Outcome::Snapshot => "snapshot",
+        };
+        metrics::counter!("scrollback_reconnects_total", "answer" => answer).increment(1);
+    }
+}
+
 struct Reconnect<'a> {
     peer: &'a Rc<Peer>,
     caller: &'a Caller,
@@ -147,10 +159,11 @@ struct Reconnect<'a> {
 impl Reconnect<'_> {
     async fn answer(&self) -> Result<String, Refusal> {
         let outcomes = self.outcomes().await?;
+        let is_any_snapshot = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Snapshot));
+        let are_snapshots = self.asked.form == Form::Watermark && is_any_snapshot;
+        count(&outcomes, are_snapshots);
         match self.asked.form {
-            Form::Watermark if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Snapshot)) => {
-                self.all_snapshots(&outcomes).await
-            }
+            Form::Watermark if are_snapshots => self.all_snapshots(&outcomes).await,
             Form::Watermark => Ok(self.whole_replay(outcomes)),
             Form::Cursors => Ok(self.each(outcomes).await),
         }

@@ -38,6 +38,7 @@ mod frames;
 mod harness;
 mod killed;
 mod limits;
+mod looking;
 mod mirrors;
 mod moves;
 mod official;

@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 pub use erasing::{Erased, erase};
 pub use sessions::check_count;
 pub use settings::HostSettings;
-pub use states::{state_of, there_is};
+pub use states::{state_of, there_is, window_of};
 pub use tools::{ToolUser, TranscriptPage};
 pub use watches::{Watches, is_watch};
 
@@ -58,7 +58,7 @@ use crate::actors::writer::LogWriter;
 use crate::attachments::{Attachments, sent};
 use crate::clock::Clock;
 use crate::events::rows::{ChannelKind, number_of_key};
-use crate::events::{Batch, Channel, ChannelId, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
+use crate::events::{Batch, Channel, ChannelId, FreeSpace, Kind, LogFault, NewEvent, ServerSeq, Store, Table};
 use crate::projections::action::{Action, ActionFault, type_of};
 use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
@@ -348,6 +348,22 @@ impl Host {
         &self.shared.clock
     }
 
+    /// Which sessions are awake, in no order.
+    pub fn awake_sessions(&self) -> Vec<ChannelId> {
+        self.shared.registry.awake_sessions()
+    }
+
+    /// Bytes free on the disk of the data directory, where there is one.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let directory = self.shared.settings.data_directory.as_deref()?;
+        FreeSpace::disk().at(directory).ok()
+    }
+
+    /// Agents' processes that are up.
+    pub fn processes(&self) -> u64 {
+        self.shared.processes.load(Ordering::Acquire)
+    }
+
     /// Sessions that are awake.
     pub fn awake(&self) -> usize {
         self.shared.registry.awake()
@@ -433,6 +449,11 @@ impl Host {
     /// Those with tokens of their own.
     pub fn people_in_force(&self) -> &Arc<PeopleInForce> {
         &self.shared.people
+    }
+
+    /// Whether `who` may do it in the session that has this very URI. Looks nothing up.
+    pub fn may_in(&self, who: &Identity, operation: Operation, session: &str) -> bool {
+        self.shared.may(who, operation, Some(session))
     }
 
     /// Whether `who` may do it: for the host as a whole, or in the session of the channel that `channel` names.

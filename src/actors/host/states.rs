@@ -53,11 +53,26 @@ impl Host {
     /// A [`Refusal`] of kind `NotFound` for a channel that is not there or had no events then, and for an event that is still
     /// to come.
     pub fn state_at(&self, who: &Identity, channel: &str, at: Option<ServerSeq>) -> Result<SnapshotJson, Refusal> {
+        self.window_at(who, channel, at, u64::MAX)
+    }
+
+    /// The same, of a chat with its newest `turns` turns then.
+    ///
+    /// # Errors
+    /// As [`Host::state_at`].
+    pub fn window_at(
+        &self,
+        who: &Identity,
+        channel: &str,
+        at: Option<ServerSeq>,
+        turns: u64,
+    ) -> Result<SnapshotJson, Refusal> {
         let store = self.shared.store.as_ref();
         let (kind, id) =
             self.stored(who, channel).map_err(Refusal::log_unavailable)?.ok_or_else(|| not_found(channel))?;
         there_is(at, self.shared.writer.handed_over().max(store.tail()))?;
-        let mut snapshot = state_of(store, channel, kind, id, at, self.shared.settings.max_snapshot)?;
+        let limit = PageLimit { turns, bytes: self.shared.settings.max_snapshot };
+        let mut snapshot = window_of(store, channel, kind, id, at, limit)?;
         if kind == ChannelKind::Canvas {
             self.show_page(channel, &mut snapshot)?;
         }
@@ -151,6 +166,21 @@ pub fn state_of(
     at: Option<ServerSeq>,
     max_bytes: usize,
 ) -> Result<SnapshotJson, Refusal> {
+    window_of(store, name, kind, id, at, PageLimit { turns: u64::MAX, bytes: max_bytes })
+}
+
+/// The same, of a chat with the newest turns that `limit` allows.
+///
+/// # Errors
+/// As [`state_of`].
+pub fn window_of(
+    store: &dyn Store,
+    name: &str,
+    kind: ChannelKind,
+    id: ChannelId,
+    at: Option<ServerSeq>,
+    limit: PageLimit,
+) -> Result<SnapshotJson, Refusal> {
     let upto = at.unwrap_or(ServerSeq::MAX);
     let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
     let found = match kind {
@@ -169,7 +199,6 @@ pub fn state_of(
         ChannelKind::Chat => match replay::fold::<ChatFold>(store, id, upto, true).map_err(damaged)? {
             None => None,
             Some(at) => {
-                let limit = PageLimit { turns: u64::MAX, bytes: max_bytes };
                 let read = |n| crate::projections::turns::read(store, id, n);
                 let (json, _) = replay::chat_json(&at.fold, limit, read).map_err(damaged)?;
                 Some((at.seq, json))

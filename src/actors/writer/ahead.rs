@@ -76,7 +76,7 @@ impl Ahead {
         }
         match shared.store.append(&self.batches) {
             Ok(_) => {
-                count(&self.batches);
+                count(shared, &self.batches);
                 shared.state().forget_channels();
                 self.release(shared);
                 *self = Self::default();

@@ -93,7 +93,7 @@ fn commit(shared: &Shared, taken: Taken) {
     match shared.store.append(&batches) {
         Ok(firsts) => {
             histogram!("scrollback_commit_seconds").record(started.elapsed().as_secs_f64());
-            count(&batches);
+            count(shared, &batches);
             let before = firsts.first().copied().unwrap_or(1);
             hand_over(shared, steps, &batches, &firsts, before, None);
         }
@@ -106,10 +106,15 @@ fn commit(shared: &Shared, taken: Taken) {
     }
 }
 
-pub(super) fn count(batches: &[Batch]) {
+pub(super) fn count(shared: &Shared, batches: &[Batch]) {
     let events: usize = batches.iter().map(|b| b.events.len()).sum();
+    let bytes: usize = batches.iter().flat_map(|b| &b.events).map(|event| event.action.len()).sum();
     counter!("scrollback_commits_total").increment(1);
     counter!("scrollback_events_total").increment(events as u64);
+    counter!("scrollback_event_bytes_total").increment(bytes as u64);
+    if let Some(sync) = shared.store.last_sync() {
+        histogram!("scrollback_sync_seconds").record(sync.as_secs_f64());
+    }
 }
 
 /// Runs the releases that have nothing of their own lane before them: what they waited for was handed over while they were

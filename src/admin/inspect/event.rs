@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::brief::brief;
 use super::privileged::is_privileged;
 use crate::clock;
 use crate::events::{Kind, Origin, Record};
@@ -54,6 +55,41 @@ impl From<&Record> for EventLine {
             privileged: is_privileged(record),
             bytes: record.action.len(),
             action: action_of(record),
+        }
+    }
+}
+
+/// An event without what it holds, for a list: a line of `/api/log/window`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventHead {
+    pub server_seq: u64,
+    pub channel: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub at: String,
+    pub principal: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginLine>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
+    pub bytes: usize,
+    /// What it says, in one short line.
+    pub brief: String,
+}
+
+impl From<&Record> for EventHead {
+    fn from(record: &Record) -> Self {
+        Self {
+            server_seq: record.seq,
+            channel: record.channel.to_string(),
+            kind: type_of(&record.action).into_owned(),
+            at: clock::rfc3339(record.at),
+            principal: record.principal.clone(),
+            origin: record.origin.as_ref().map(OriginLine::from),
+            privileged: is_privileged(record),
+            bytes: record.action.len(),
+            brief: brief(&record.action),
         }
     }
 }

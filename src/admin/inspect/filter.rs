@@ -26,7 +26,7 @@ pub struct RawFilter {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
 pub struct BadFilter {
-    /// The parameter: `type` or `since`.
+    /// The parameter: `type`, `since` or `until`.
     pub name: &'static str,
     pub problem: String,
 }
@@ -62,7 +62,7 @@ impl EventFilter {
         Ok(Self {
             actions_only: false,
             kind: raw.kind.as_deref().map(glob).transpose()?,
-            since: raw.since.as_deref().map(|text| since(text, now)).transpose()?,
+            since: raw.since.as_deref().map(|text| time("since", text, now)).transpose()?,
             by: raw.by,
             privileged: raw.privileged,
             after: raw.after.unwrap_or(0),
@@ -87,13 +87,17 @@ fn glob(text: &str) -> Result<GlobMatcher, BadFilter> {
     Ok(glob.map_err(problem)?.compile_matcher())
 }
 
-fn since(text: &str, now: Millis) -> Result<Millis, BadFilter> {
+/// The time that `text` names in the parameter `name`: RFC 3339, or a duration back from now.
+///
+/// # Errors
+/// [`BadFilter`] for another text.
+pub fn time(name: &'static str, text: &str, now: Millis) -> Result<Millis, BadFilter> {
     if let Some(at) = clock::parse_rfc3339(text) {
         return Ok(at);
     }
     let back = humantime::parse_duration(text).ok().and_then(|back| i64::try_from(back.as_millis()).ok());
     let problem = || format!("\"{text}\" is neither an RFC 3339 time nor a duration such as 30d");
-    Ok(now.saturating_sub(back.ok_or_else(|| BadFilter { name: "since", problem: problem() })?))
+    Ok(now.saturating_sub(back.ok_or_else(|| BadFilter { name, problem: problem() })?))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::runs::{Directory, RunWriter};
 use super::tree::{Changes, Unread};
@@ -168,7 +169,10 @@ impl SledStore {
     /// Writes and syncs. On an error it is unknown what the disk has.
     pub(super) fn write(&self, changes: Changes) -> Result<(), String> {
         self.tree.apply(changes)?;
-        self.synced.sync_data().map_err(|e: io::Error| format!("sync of the log: {e}"))
+        let started = Instant::now();
+        self.synced.sync_data().map_err(|e: io::Error| format!("sync of the log: {e}"))?;
+        self.last_sync.store(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        Ok(())
     }
 
     /// Lets readers see what was appended, all of it at once.

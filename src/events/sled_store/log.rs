@@ -79,17 +79,8 @@ impl SledStore {
             refuse_gap(previous, directory.previous, &place)?;
             previous = Some(directory.last);
             if directory.last > after {
-                let runs = match self.runs_of(&directory) {
-                    Ok(runs) => runs,
-                    Err(fault) => {
-                        // Events that were erased since the directory was read: it says so now.
-                        let now = self.tree.get(&key).map_err(|e| e.at(&place))?;
-                        let now = now.and_then(|value| Directory::parse(&value).ok());
-                        directory = now.filter(|now| *now != directory).ok_or(fault)?;
-                        self.runs_of(&directory)?
-                    }
-                };
-                if visit_commit(&directory, &runs, &place, after..upto, visit)?.is_break() {
+                let runs = self.runs_now(&mut directory, &key, &place)?;
+                if visit_placed(placed(&directory, &runs, &place)?, &runs, after..upto, visit)?.is_break() {
                     return Ok(());
                 }
             }
@@ -99,6 +90,83 @@ impl SledStore {
             return Err(LogFault::Damaged { place: format!("event {tail}"), problem });
         }
         Ok(())
+    }
+
+    /// See [`crate::events::EventLog::scan_channel_back`].
+    pub(super) fn read_channel_back(
+        &self,
+        channel: ChannelId,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: Visit<'_>,
+    ) -> Result<(), LogFault> {
+        let mut upto = upto.min(self.tail.load(Ordering::Acquire));
+        let prefix = channel_prefix(channel);
+        // What the run after it says is the newest before it.
+        let mut named = None;
+        let mut name = None;
+        while upto > after {
+            let place = |unread: Unread| unread.at(format!("the runs of channel {}", channel.0));
+            let Some(key) = self.tree.last_key(&prefix, &keys::run(channel, upto)).map_err(place)? else {
+                return refuse_gap(named.map(|_| 0), named.unwrap_or(0), &format!("event {upto}"));
+            };
+            let name = match &name {
+                Some(name) => name,
+                None => name.insert(self.name(channel)?),
+            };
+            let first = keys::first_of(&key);
+            let place = event_place(first, name);
+            let run = self.run(channel, first).map_err(|e| e.at(&place))?;
+            if let Some(named) = named {
+                refuse_gap(Some(run.last()), named, &place)?;
+            }
+            for (seq, range) in run.entries.iter().rev().filter(|(seq, _)| after < *seq && *seq <= upto) {
+                if visit(decoded(&run, *seq, range, name, channel)?).is_break() {
+                    return Ok(());
+                }
+            }
+            (named, upto) = (Some(run.previous), run.previous);
+        }
+        Ok(())
+    }
+
+    /// See [`crate::events::EventLog::scan_back`].
+    pub(super) fn read_line_back(&self, after: ServerSeq, upto: ServerSeq, visit: Visit<'_>) -> Result<(), LogFault> {
+        let mut upto = upto.min(self.tail.load(Ordering::Acquire));
+        let mut named = None;
+        while upto > after {
+            let place = |unread: Unread| unread.at("the directories of commits");
+            let Some(key) = self.tree.last_key(b"O", &keys::directory(upto)).map_err(place)? else {
+                return refuse_gap(named.map(|_| 0), named.unwrap_or(0), &format!("event {upto}"));
+            };
+            let place = format!("commit {}", keys::first_of(&key));
+            let value = self.tree.get(&key).map_err(|e| e.at(&place))?;
+            let value = value.ok_or_else(|| Unread::Damaged("it is missing".to_owned()).at(&place))?;
+            let mut directory = Directory::parse(&value).map_err(|e| Unread::from(e).at(&place))?;
+            if let Some(named) = named {
+                refuse_gap(Some(directory.last), named, &place)?;
+            }
+            let runs = self.runs_now(&mut directory, &key, &place)?;
+            let back = |events: Vec<Placed>| events.into_iter().rev().collect();
+            if visit_placed(back(placed(&directory, &runs, &place)?), &runs, after..upto, visit)?.is_break() {
+                return Ok(());
+            }
+            (named, upto) = (Some(directory.previous), directory.previous);
+        }
+        Ok(())
+    }
+
+    /// The runs of a commit, and its directory as it is now where events were erased since it was read.
+    fn runs_now(&self, directory: &mut Directory, key: &[u8], place: &str) -> Result<Vec<Listed>, LogFault> {
+        match self.runs_of(directory) {
+            Ok(runs) => Ok(runs),
+            Err(fault) => {
+                let now = self.tree.get(key).map_err(|e| e.at(place))?;
+                let now = now.and_then(|value| Directory::parse(&value).ok());
+                *directory = now.filter(|now| now != directory).ok_or(fault)?;
+                self.runs_of(directory)
+            }
+        }
     }
 
     /// The runs of a commit, with the names of their channels.
@@ -148,17 +216,14 @@ impl SledStore {
     }
 }
 
-/// Visits the events of a commit in the order of the line: in `after < seq <= upto` for the range `after..upto`.
-fn visit_commit(
-    directory: &Directory,
-    runs: &[Listed],
-    place: &str,
-    wanted: Range<ServerSeq>,
-    visit: Visit<'_>,
-) -> Step {
-    let mut events: Vec<(ServerSeq, usize, &Range<usize>)> = Vec::with_capacity(directory.events as usize & 0xffff);
+/// An event of a commit: its number, the place of its run, and where it is there.
+type Placed = (ServerSeq, usize, Range<usize>);
+
+/// The events of a commit in the order of the line, held against its directory.
+fn placed(directory: &Directory, runs: &[Listed], place: &str) -> Result<Vec<Placed>, LogFault> {
+    let mut events: Vec<Placed> = Vec::with_capacity(directory.events as usize & 0xffff);
     for (at, (_, _, run)) in runs.iter().enumerate() {
-        events.extend(run.entries.iter().map(|(seq, range)| (*seq, at, range)));
+        events.extend(run.entries.iter().map(|(seq, range)| (*seq, at, range.clone())));
     }
     events.sort_unstable_by_key(|(seq, _, _)| *seq);
     let last = events.last().map_or(0, |(seq, _, _)| *seq);
@@ -167,9 +232,14 @@ fn visit_commit(
         let problem = format!("{} events up to {last} instead of {}", events.len(), directory.events);
         return Err(LogFault::Damaged { place: place.to_owned(), problem });
     }
+    Ok(events)
+}
+
+/// Visits events of a commit in the order that they come: in `after < seq <= upto` for the range `after..upto`.
+fn visit_placed(events: Vec<Placed>, runs: &[Listed], wanted: Range<ServerSeq>, visit: Visit<'_>) -> Step {
     for (seq, at, range) in events.into_iter().filter(|(seq, _, _)| wanted.start < *seq && *seq <= wanted.end) {
         let Some((channel, name, run)) = runs.get(at) else { continue };
-        if visit(decoded(run, seq, range, name, *channel)?).is_break() {
+        if visit(decoded(run, seq, &range, name, *channel)?).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

@@ -38,6 +38,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::log::{Row, VisitRow};
 use super::stage::RowChanges;
@@ -95,6 +96,8 @@ pub struct SledStore {
     next: AtomicU64,
     /// The highest channel number that was given or stored.
     channels: AtomicU64,
+    /// How long the last sync took, in nanoseconds.
+    last_sync: AtomicU64,
 }
 
 /// What only an append changes.
@@ -224,6 +227,29 @@ impl EventLog for SledStore {
         visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
     ) -> Result<(), LogFault> {
         self.read_line(after, upto, visit)
+    }
+
+    fn scan_channel_back(
+        &self,
+        channel: ChannelId,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        self.read_channel_back(channel, after, upto, visit)
+    }
+
+    fn scan_back(
+        &self,
+        after: ServerSeq,
+        upto: ServerSeq,
+        visit: &mut dyn FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<(), LogFault> {
+        self.read_line_back(after, upto, visit)
+    }
+
+    fn last_sync(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.last_sync.load(Ordering::Acquire)))
     }
 
     fn last_of(&self, channel: ChannelId, upto: ServerSeq) -> Result<Option<ServerSeq>, LogFault> {

@@ -79,6 +79,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
         tail: AtomicU64::new(tail),
         next: AtomicU64::new(next),
         channels: AtomicU64::new(found.highest_channel),
+        last_sync: AtomicU64::new(0),
     })
 }
 

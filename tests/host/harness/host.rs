@@ -15,7 +15,7 @@ use scrollback::access::oidc::Issuer;
 use scrollback::actors::agent::Agent;
 use scrollback::actors::host::{Host, HostSettings};
 use scrollback::actors::people::{PeopleChange, Told};
-use scrollback::admin::{self, Admin};
+use scrollback::admin::{self, Admin, Limits, Shown};
 use scrollback::agents;
 use scrollback::clock::Clock;
 use scrollback::events::memory::MemoryStore;
@@ -116,6 +116,7 @@ impl TestHost {
                     unsent_limit,
                     max_body: 1 << 20,
                     seats: Arc::clone(&app.seats),
+                    shown: Shown::new(&host, Vec::new(), Limits::default()),
                 });
                 let visuals = Data::new(Visuals { host: Arc::clone(&host), gate: gate.clone() });
                 let tools = Data::new(Tools { host: Arc::clone(&host), gate });

@@ -188,7 +188,11 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
     let chat = || Some(json!({ "grants": ["chat:turns"] }));
     let bob = || path.replace("{name}", "bob");
     match route {
-        "GET /api/events" | "GET /api/state" | "GET /api/log" => (about("channel", &place.chat), None),
+        "GET /api/events" | "GET /api/state" | "GET /api/log" | "GET /api/log/window" | "GET /api/extent" => {
+            (about("channel", &place.chat), None)
+        }
+        "GET /api/around" => (format!("{}&at=1000000", about("channel", &place.chat)), None),
+        "GET /api/lineage" => (about("session", &place.session), None),
         "GET /api/diff" => {
             let whole = format!("{}&from={}&to={}", about("channel", &place.chat), place.seq, place.seq);
             (whole, None)
@@ -207,6 +211,9 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
+        | "GET /api/overview"
+        | "GET /api/sessions"
+        | "GET /api/config"
         | "GET /api/users" => (path.to_owned(), None),
         other => panic!("there is nothing to send for the route {other}"),
     }
