@@ -14,7 +14,11 @@ import { titleOfChat } from './words.js';
 takeFromAddress();
 const model = new Model();
 // What somebody did and the host refused is said in its words.
-model.act = (promise) => promise.catch(tellError);
+model.act = (promise) =>
+  promise.catch((error) => {
+    tellError(error);
+    if (error.code === 'not-permitted') model.askAgainWhoIAm();
+  });
 model.addEventListener('fault', ({ detail }) => tellError(detail));
 
 const drawer = iconButton('menu', 'Sessions', () => toggle(), { class: 'icon-button drawer-button', aria: { label: 'Sessions', expanded: 'false', controls: 'sessions' } });

@@ -113,6 +113,11 @@ export class Model extends EventTarget {
     this.#tell();
   }
 
+  /** What somebody may do can change while they look. */
+  askAgainWhoIAm() {
+    return this.#guard(this.#whoAmI());
+  }
+
   listMore() {
     return this.#list(this.moreSessions);
   }

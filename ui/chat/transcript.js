@@ -88,7 +88,7 @@ class TurnView {
     this.back = button('back', 'Go back to here', () => model.act(model.rewind(this.turn.id)));
     this.fork = button('fork', 'Fork', () => model.act(model.fork(this.turn.id)));
     this.side = button('side', 'Ask aside', () => model.act(model.sideChat(this.turn.id, selectionIn(this.parts))));
-    this.copy = button('chat', 'Copy', () => this.#copy());
+    this.copy = button('copy', 'Copy', () => this.#copy());
     this.foot.append(this.chip, this.facts, h('span.turn-actions', {}, this.copy, this.side, this.fork, this.back));
     this.element = h(
       'li.turn',
