@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{awake, list, start, wake};
+use crate::{awake, list, looking, start, wake};
 
 /// What tells a child from the run.
 pub const FLAG: &str = "--child";
@@ -30,6 +30,7 @@ pub fn run(arguments: &[String]) {
         "start" => start::cold(directory),
         "wake" => wake::cold(directory, argument),
         "list" => list::cold(directory),
+        "looking" => looking::cold(directory, argument),
         "awake" => awake::cold(directory, argument),
         other => Value::from(format!("no measure is named {other}")),
     };

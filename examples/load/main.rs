@@ -28,6 +28,7 @@ mod folds;
 mod host;
 mod list;
 mod long;
+mod looking;
 mod replay;
 mod report;
 mod start;
@@ -55,7 +56,7 @@ impl Scale {
 type Measure = fn(Scale, &mut Report);
 
 /// Every measure by its name, in the order of the table of goals.
-const MEASURES: [(&str, Measure); 12] = [
+const MEASURES: [(&str, Measure); 13] = [
     ("appends", appends::measure),
     ("echo", echo::measure),
     ("flood", flood::measure),
@@ -66,6 +67,7 @@ const MEASURES: [(&str, Measure); 12] = [
     ("wake", wake::measure),
     ("long", long::measure),
     ("list", list::measure),
+    ("looking", looking::measure),
     ("awake", awake::measure),
     ("chunks", chunks::measure),
 ];

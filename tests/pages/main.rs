@@ -15,6 +15,8 @@ mod keys;
 mod served;
 mod window;
 
+mod admin;
 mod chat;
 mod in_step;
 mod shells;
+mod talk;

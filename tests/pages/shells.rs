@@ -6,9 +6,10 @@ use super::served::Served;
 use super::window::Window;
 
 /// The admin pages, by address and heading.
-const ADMIN: [(&str, &str); 5] = [
+const ADMIN: [(&str, &str); 6] = [
     ("admin/", "Overview"),
     ("admin/sessions", "Sessions"),
+    ("admin/log", "Log"),
     ("admin/people", "People"),
     ("admin/agents", "Agents"),
     ("admin/configuration", "Configuration"),

@@ -13,6 +13,9 @@ import { takeFromAddress } from '../shared/token.js';
 const PAGES = {
   overview: 'overview',
   sessions: 'sessions',
+  session: 'sessions',
+  time: 'sessions',
+  log: 'log',
   people: 'people',
   agents: 'agents',
   configuration: 'configuration',
@@ -69,7 +72,11 @@ function fail(place, error) {
 /** To another admin page, without loading the shell again. */
 function go(path) {
   history.pushState(null, '', new URL(path, ADMIN));
-  open().then(() => document.getElementById('main')?.focus());
+  open().then(() => {
+    const main = document.getElementById('main');
+    // A page may have put the focus where it is needed first.
+    if (!main?.contains(document.activeElement)) main?.focus();
+  });
 }
 
 /** Links between admin pages stay in this shell; everything else is the browser's. */

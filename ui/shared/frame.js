@@ -9,6 +9,7 @@ export const PAGES = [
   { id: 'chat', path: '', title: 'Chat' },
   { id: 'overview', path: 'admin/', title: 'Overview' },
   { id: 'sessions', path: 'admin/sessions', title: 'Sessions' },
+  { id: 'log', path: 'admin/log', title: 'Log' },
   { id: 'people', path: 'admin/people', title: 'People' },
   { id: 'agents', path: 'admin/agents', title: 'Agents' },
   { id: 'configuration', path: 'admin/configuration', title: 'Configuration' },
