@@ -92,23 +92,35 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
         ("list", Box::new(|_| "/api/sessions?limit=50".into())),
         ("search", Box::new(move |round| format!("/api/sessions?search=load-{}", round * 7_919 % many))),
         ("none", Box::new(|round| format!("/api/sessions?search=nothing-{round}"))),
-        ("newest", Box::new({
-            let chat = chat.clone();
-            move |_| format!("/api/log/window?channel={chat}")
-        })),
-        ("middle", Box::new({
-            let chat = chat.clone();
-            move |round| format!("/api/log/window?channel={chat}&before={}", at(round))
-        })),
-        ("filter", Box::new({
-            let chat = chat.clone();
-            move |round| format!("/api/log/window?channel={chat}&type=chat/error&before={}", at(round))
-        })),
+        (
+            "newest",
+            Box::new({
+                let chat = chat.clone();
+                move |_| format!("/api/log/window?channel={chat}")
+            }),
+        ),
+        (
+            "middle",
+            Box::new({
+                let chat = chat.clone();
+                move |round| format!("/api/log/window?channel={chat}&before={}", at(round))
+            }),
+        ),
+        (
+            "filter",
+            Box::new({
+                let chat = chat.clone();
+                move |round| format!("/api/log/window?channel={chat}&type=chat/error&before={}", at(round))
+            }),
+        ),
         ("whole", Box::new(move |round| format!("/api/log/window?by=user:nobody&before={}", at(round)))),
-        ("slider", Box::new({
-            let chat = chat.clone();
-            move |round| format!("/api/state?channel={chat}&turns=20&at={}", at(round))
-        })),
+        (
+            "slider",
+            Box::new({
+                let chat = chat.clone();
+                move |round| format!("/api/state?channel={chat}&turns=20&at={}", at(round))
+            }),
+        ),
     ];
     for (name, path) in paths {
         let times = (0..ROUNDS).map(|round| timed(|| assert!(get(address, &path(round)) > 100)));
