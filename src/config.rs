@@ -188,6 +188,12 @@ pub struct Config {
     /// Bytes of what one connection sent and nothing has become of yet; then it is not read for a while.
     #[serde(with = "kinds::size")]
     pub max_received: usize,
+    /// Messages of one connection that are served in a second, and at once; more wait.
+    #[serde(with = "kinds::count")]
+    pub max_messages_per_second: usize,
+    /// Bytes of one connection that are read in a second; one message may come at once.
+    #[serde(with = "kinds::size")]
+    pub max_bytes_per_second: usize,
     /// Bytes of the body of a request to an endpoint.
     #[serde(with = "kinds::size")]
     pub max_request_body: usize,
@@ -389,8 +395,10 @@ impl Config {
             max_frame: MIB,
             max_snapshot: 48 * MIB,
             max_requests_in_flight: 256,
-            max_actions_in_flight: 128,
+            max_actions_in_flight: 32,
             max_received: 128 * KIB,
+            max_messages_per_second: 1_000,
+            max_bytes_per_second: 8 * MIB,
             max_request_body: MIB,
             request_body_timeout: Duration::from_secs(30),
             max_parts_in_turn: 10_000,

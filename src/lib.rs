@@ -18,5 +18,6 @@ pub mod pages;
 pub mod projections;
 pub mod protocol;
 pub mod resources;
+pub mod telemetry;
 pub mod tools;
 pub mod visuals;

@@ -31,11 +31,17 @@ pub struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Settings for a load: no joining of text, no pings, room for one person's thousand sockets.
+/// Settings for a load: no joining of text, no pings, no pace, room for one person's thousand sockets.
 pub fn settings() -> (HostSettings, ProtocolSettings) {
     let host = HostSettings { delta_window: Duration::ZERO, ..HostSettings::default() };
     let long = Duration::from_secs(3_600);
-    let protocol = ProtocolSettings { ping_after: long, max_connections_of_one: 10_000, ..ProtocolSettings::default() };
+    let protocol = ProtocolSettings {
+        ping_after: long,
+        max_connections_of_one: 10_000,
+        max_messages_a_second: 1_000_000,
+        max_bytes_a_second: 1 << 40,
+        ..ProtocolSettings::default()
+    };
     (host, protocol)
 }
 

@@ -72,17 +72,18 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
     let sessions: u64 = argument.parse().expect("a number");
     let before = Instant::now();
     let running = Running::on(directory);
-    let mut found = json!({ "open": before.elapsed().as_secs_f64() });
+    let mut found = serde_json::Map::new();
+    note(&mut found, "open", before.elapsed().as_secs_f64());
     let (address, memory) = (running.address, resident());
     let before = Instant::now();
     get(address, "/api/sessions?limit=50");
-    found["first"] = json!(before.elapsed().as_secs_f64());
+    note(&mut found, "first", before.elapsed().as_secs_f64());
     let before = Instant::now();
     while !is_read(&running) {
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    found["people"] = json!(before.elapsed().as_secs_f64());
-    found["memory"] = json!((resident() - memory) / MIB);
+    note(&mut found, "people", before.elapsed().as_secs_f64());
+    note(&mut found, "memory", (resident() - memory) / MIB);
     let session = format!("ahp-session:/load-{sessions}");
     let chat = first_chat_uri(&session);
     let tail = running.host.store().tail();
@@ -138,7 +139,11 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
         })
     });
     tell(&mut found, "tail", times.collect());
-    found
+    Value::Object(found)
+}
+
+fn note(found: &mut serde_json::Map<String, Value>, name: &str, number: f64) {
+    found.insert(name.to_owned(), json!(number));
 }
 
 /// Whether the log was read for people to its end.
@@ -149,9 +154,9 @@ fn is_read(running: &Running) -> bool {
     page.get("peopleUpTo") == page.get("newest")
 }
 
-fn tell(found: &mut Value, name: &str, mut times: Vec<Duration>) {
-    found[format!("{name} p50")] = json!(percentile(&mut times, 0.5));
-    found[format!("{name} max")] = json!(percentile(&mut times, 1.0));
+fn tell(found: &mut serde_json::Map<String, Value>, name: &str, mut times: Vec<Duration>) {
+    note(found, &format!("{name} p50"), percentile(&mut times, 0.5));
+    note(found, &format!("{name} max"), percentile(&mut times, 1.0));
 }
 
 fn timed(act: impl FnOnce()) -> Duration {

@@ -50,7 +50,7 @@ fn permitted(
             (operation, may)
         }
     };
-    if may { Ok(()) } else { Err(refused(format!("{name}: needs {operation}, which was not granted"))) }
+    if may { Ok(()) } else { Err(refused(format!("{name}: {}", operation.not_granted()))) }
 }
 
 /// The refusal of what was not granted.

@@ -69,15 +69,20 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The stable word, status and sentence as JSON: `{"code","message"}`.
-    pub fn response(&self) -> HttpResponse {
-        let (status, code) = match self {
+    /// The status and the stable word.
+    pub fn kind(self) -> (StatusCode, &'static str) {
+        match self {
             Refused::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
             Refused::BadToken => (StatusCode::UNAUTHORIZED, "bad-token"),
             Refused::IssuerUnreachable => (StatusCode::SERVICE_UNAVAILABLE, "issuer-unreachable"),
             Refused::ForeignOrigin => (StatusCode::FORBIDDEN, "foreign-origin"),
             Refused::ForeignHost => (StatusCode::FORBIDDEN, "foreign-host"),
-        };
+        }
+    }
+
+    /// The stable word, status and sentence as JSON: `{"code","message"}`.
+    pub fn response(&self) -> HttpResponse {
+        let (status, code) = self.kind();
         let mut response = HttpResponse::build(status);
         if status == StatusCode::UNAUTHORIZED {
             response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));

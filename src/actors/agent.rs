@@ -420,6 +420,10 @@ pub enum AgentEvent {
     Gone {
         problem: String,
     },
+    /// The process is gone, and worked on nothing: a message that it was handed meanwhile is for another one.
+    Left {
+        problem: String,
+    },
 }
 
 impl AgentEvent {
@@ -451,7 +455,8 @@ impl AgentEvent {
             | AgentEvent::BackgroundWork { .. }
             | AgentEvent::BackgroundWorkDone { .. }
             | AgentEvent::Remember { .. }
-            | AgentEvent::Gone { .. } => None,
+            | AgentEvent::Gone { .. }
+            | AgentEvent::Left { .. } => None,
         }
     }
 }

@@ -49,8 +49,7 @@ impl Refusal {
 
     /// Something that needs an operation which was not granted.
     pub fn not_permitted(operation: Operation) -> Self {
-        let text = format!("needs {operation}, which was not granted");
-        Self::new(RefusalKind::NotPermitted, Code::NotPermitted.word(), text)
+        Self::new(RefusalKind::NotPermitted, Code::NotPermitted.word(), operation.not_granted())
     }
 
     /// The log cannot be read, or takes nothing now.
@@ -77,6 +76,15 @@ pub type Answer = Result<Box<RawValue>, Refusal>;
 
 /// Where an answer goes. Called once, when everything that the answer rests on is durable; hands over and returns.
 pub type Reply = Box<dyn FnOnce(Answer) + Send>;
+
+/// Asks something that is answered with a [`Reply`].
+pub async fn ask(send: impl FnOnce(Reply)) -> Answer {
+    let (answered, answer) = tokio::sync::oneshot::channel();
+    send(Box::new(move |given| drop(answered.send(given))));
+    answer.await.unwrap_or_else(|_| {
+        Err(Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping, or has too much to do: try again"))
+    })
+}
 
 /// The result `null`.
 pub fn null() -> Box<RawValue> {

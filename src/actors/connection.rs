@@ -360,6 +360,11 @@ impl Connection {
         self.widened.borrow().get(alias).copied()
     }
 
+    /// The names under which a channel is subscribed.
+    pub fn names_of(&self, channel: &Channel) -> Vec<Channel> {
+        self.subscriptions.borrow().get(channel).into_iter().flatten().map(|s| s.alias.clone()).collect()
+    }
+
     /// The window of the subscription under `alias`.
     pub fn window(&self, alias: &Channel) -> Option<Window> {
         let channel = self.channel_of(alias)?;

@@ -240,6 +240,13 @@ pub fn notification(method: &str, params: &serde_json::Value) -> ByteString {
     ByteString::from(format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quoted(method)))
 }
 
+/// The notification of log records, which are JSON already, under the name that a client subscribed with.
+pub fn logs(channel: &Channel, payload: &str) -> ByteString {
+    let channel = quoted(channel.as_str());
+    let head = r#"{"jsonrpc":"2.0","method":"otlp/exportLogs","params":{"channel":"#;
+    ByteString::from(format!(r#"{head}{channel},"payload":{payload}}}}}"#))
+}
+
 /// The frame of a request of the host's own to a client; `number` is its id.
 pub fn request(number: u64, method: &str, params: &serde_json::Value) -> ByteString {
     let method = quoted(method);

@@ -47,6 +47,11 @@ impl Identity {
         Self { principal: Arc::from(principal), roles: Arc::default(), token: None, expires_at: None }
     }
 
+    /// Whether a principal is the deployment's or a person's: neither the host's own nor an agent's.
+    pub fn is_of_somebody(principal: &str) -> bool {
+        principal.starts_with(ROOT) || principal.starts_with(USER)
+    }
+
     /// Whether it may do everything.
     pub fn is_root(&self) -> bool {
         self.principal.starts_with(ROOT)

@@ -14,13 +14,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::connection::{CLOSE_NOT_PERMITTED, Connection, ConnectionId, ConnectionRef, Subscription, Then, Window};
 use super::counts::{Counted, Counts};
-use super::envelope::Envelope;
+use super::envelope::{self, Envelope};
 use super::identity::Identity;
 use super::people::Reads;
 use super::shared::Shared;
 use crate::events::Channel;
 use crate::projections::people::Operation;
 use crate::projections::visual::of_canvas;
+use crate::telemetry::{self, Record};
 
 /// What a router is told.
 pub enum RouterMessage {
@@ -31,6 +32,8 @@ pub enum RouterMessage {
     Notify { session: Channel, frame: ByteString },
     /// The same for one person alone.
     NotifyOne { principal: Arc<str>, frame: ByteString },
+    /// What the process logged, for those who are subscribed to it.
+    Logs(Arc<[Record]>),
     /// An action that is in no log, for the subscribers of its channel, at this place among the events.
     Pass(Arc<Envelope>),
     /// A frame for one connection.
@@ -159,6 +162,12 @@ impl Hub {
     fn tell_all(&self, message: impl Fn() -> RouterMessage) {
         let mut routers = self.routers.lock().unwrap_or_else(PoisonError::into_inner);
         routers.retain(|router| router.send(message()).is_ok());
+    }
+}
+
+impl telemetry::Reader for Hub {
+    fn told(&self, records: &Arc<[Record]>) {
+        self.tell_all(|| RouterMessage::Logs(Arc::clone(records)));
     }
 }
 
@@ -313,6 +322,7 @@ impl Router {
                     }
                 });
             }
+            RouterMessage::Logs(records) => self.deliver_logs(&records, dirty),
             RouterMessage::Pass(envelope) => {
                 self.each_subscriber(&envelope.channel, dirty, |connection| connection.pass(&envelope));
             }
@@ -349,6 +359,21 @@ impl Router {
                     }
                 });
             }
+        }
+    }
+
+    fn deliver_logs(&self, records: &[Record], dirty: &mut HashSet<ConnectionId>) {
+        for (channel, severity) in telemetry::channels() {
+            let channel = Channel::from(channel);
+            if !self.subscribers.borrow().contains_key(&channel) {
+                continue;
+            }
+            let Some(payload) = telemetry::payload(records, severity) else { continue };
+            self.each_subscriber(&channel, dirty, |connection| {
+                for alias in connection.names_of(&channel) {
+                    connection.push_notification(envelope::logs(&alias, &payload));
+                }
+            });
         }
     }
 

@@ -7,7 +7,7 @@ use actix::Addr;
 
 use super::agent::Agent;
 use super::clients::Clients;
-use super::command::{Refusal, RefusalKind};
+use super::command::{Refusal, ask};
 use super::host::{HostSettings, Watches};
 use super::moves::Moves;
 use super::owed::OwedResumes;
@@ -22,7 +22,7 @@ use super::visuals::Links;
 use super::writer::LogWriter;
 use crate::attachments::Attachments;
 use crate::clock::Clock;
-use crate::events::{ServerSeq, Store};
+use crate::events::{Batch, ServerSeq, Store};
 use crate::resources::Roots;
 
 /// The host's parts, as its actors see them.
@@ -79,17 +79,16 @@ impl Shared {
         configured.or_else(|| self.agents.first().map(|agent| agent.provider()))
     }
 
-    /// Tells the root what somebody asked for, where it has room.
+    /// Records facts through the root, where it has room; returns when they are on disk.
     ///
     /// # Errors
-    /// `busy`.
-    pub fn tell_root(&self, message: RootMessage) -> Result<(), Refusal> {
-        let is_told = self.root.get().is_some_and(|root| root.try_send(message).is_ok());
-        if is_told {
-            return Ok(());
-        }
-        let text = "the root has too much to do, or the host is stopping: try again";
-        Err(Refusal::new(RefusalKind::Unavailable, "busy", text))
+    /// A [`Refusal`] when the root has none, or the log takes nothing.
+    pub async fn record(&self, batch: Batch) -> Result<(), Refusal> {
+        let send = |reply| {
+            // What finds no room is dropped with its reply, which says so.
+            let _ = self.root.get().map(|root| root.try_send(RootMessage::Record { batch, reply }).is_ok());
+        };
+        ask(send).await.map(drop)
     }
 
     /// Whether the host is stopping.

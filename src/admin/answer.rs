@@ -61,14 +61,8 @@ impl ResponseError for ApiFault {
 
 impl From<Refused> for ApiFault {
     fn from(refused: Refused) -> Self {
-        let code = match refused {
-            Refused::NoToken => "no-token",
-            Refused::BadToken => "bad-token",
-            Refused::IssuerUnreachable => "issuer-unreachable",
-            Refused::ForeignOrigin => "foreign-origin",
-            Refused::ForeignHost => "foreign-host",
-        };
-        Self { status: refused.response().status(), code, message: refused.to_string() }
+        let (status, code) = refused.kind();
+        Self { status, code, message: refused.to_string() }
     }
 }
 

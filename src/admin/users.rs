@@ -19,6 +19,18 @@ pub struct Granted {
     pub grants: Vec<Grant>,
 }
 
+impl Granted {
+    /// Gives them to somebody.
+    pub fn give(self, name: String) -> PeopleChange {
+        PeopleChange::Grant { name, roles: self.roles, grants: self.grants }
+    }
+
+    /// Takes them from somebody.
+    pub fn take(self, name: String) -> PeopleChange {
+        PeopleChange::Revoke { name, roles: self.roles, grants: self.grants }
+    }
+}
+
 /// A new person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +45,14 @@ pub struct NewUser {
     pub expires: Option<Duration>,
 }
 
+impl NewUser {
+    /// Adds them.
+    pub fn add(self) -> PeopleChange {
+        let Self { name, roles, grants, expires } = self;
+        PeopleChange::Add { name, roles, grants, expires }
+    }
+}
+
 /// A new token.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +62,13 @@ pub struct NewToken {
     pub replace: bool,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time")]
     pub expires: Option<Duration>,
+}
+
+impl NewToken {
+    /// Makes it for somebody.
+    pub fn make(self, name: String) -> PeopleChange {
+        PeopleChange::Token { name, replace: self.replace, expires: self.expires }
+    }
 }
 
 /// A time as people write it.
@@ -68,8 +95,7 @@ pub async fn list(admitted: Admitted) -> HttpResponse {
 
 /// `POST /api/users`: a new person; the answer has the token, this once.
 pub async fn add(admitted: Admitted, asked: web::Json<NewUser>) -> Result<HttpResponse, ApiFault> {
-    let NewUser { name, roles, grants, expires } = asked.into_inner();
-    changed(&admitted, PeopleChange::Add { name, roles, grants, expires }).await
+    changed(&admitted, asked.into_inner().add()).await
 }
 
 /// `POST /api/users/{name}/grant`.
@@ -78,8 +104,7 @@ pub async fn grant(
     name: web::Path<String>,
     asked: web::Json<Granted>,
 ) -> Result<HttpResponse, ApiFault> {
-    let Granted { roles, grants } = asked.into_inner();
-    changed(&admitted, PeopleChange::Grant { name: name.into_inner(), roles, grants }).await
+    changed(&admitted, asked.into_inner().give(name.into_inner())).await
 }
 
 /// `POST /api/users/{name}/revoke`.
@@ -88,8 +113,7 @@ pub async fn revoke(
     name: web::Path<String>,
     asked: web::Json<Granted>,
 ) -> Result<HttpResponse, ApiFault> {
-    let Granted { roles, grants } = asked.into_inner();
-    changed(&admitted, PeopleChange::Revoke { name: name.into_inner(), roles, grants }).await
+    changed(&admitted, asked.into_inner().take(name.into_inner())).await
 }
 
 /// `POST /api/users/{name}/token`: one more token, or one instead of all others; the answer has it, this once.
@@ -98,8 +122,7 @@ pub async fn token(
     name: web::Path<String>,
     asked: web::Json<NewToken>,
 ) -> Result<HttpResponse, ApiFault> {
-    let NewToken { replace, expires } = asked.into_inner();
-    changed(&admitted, PeopleChange::Token { name: name.into_inner(), replace, expires }).await
+    changed(&admitted, asked.into_inner().make(name.into_inner())).await
 }
 
 /// `DELETE /api/users/{name}`: answers who it was.

@@ -9,8 +9,6 @@ use super::kind::SentAs;
 pub const SNAPSHOT: &str = "vscode.agentHost.snapshotAttachment";
 /// The key that says how the model is given it.
 pub const SENT_AS: &str = "scrollback.sentAs";
-/// What keys of ours begin with.
-const OURS: &str = "scrollback.";
 /// What a `file:` URI begins with.
 const FILE: &str = "file:";
 
@@ -22,15 +20,6 @@ pub fn message_of(action: &mut Value) -> Option<&mut Value> {
         _ => return None,
     };
     action.get_mut(key).filter(|message| message.is_object())
-}
-
-/// Removes what only the host says of an attachment.
-pub fn clean(message: &mut Value) {
-    for attachment in each(message) {
-        if let Some(meta) = attachment.get_mut("_meta").and_then(Value::as_object_mut) {
-            meta.retain(|key, _| !key.starts_with(OURS));
-        }
-    }
 }
 
 /// Takes the bytes out of a message, which may be many: what they become is decided elsewhere.
@@ -119,14 +108,6 @@ fn change_meta(attachment: &mut Map<String, Value>, change: impl FnOnce(&mut Map
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_only_the_host_says_of_an_attachment_is_taken_out() {
-        let mut message = json!({ "attachments": [{ "type": "simple", "label": "x",
-            "_meta": { "scrollback.sentAs": "image", "theirs": 1 } }, 5] });
-        clean(&mut message);
-        assert_eq!(message["attachments"][0]["_meta"], json!({ "theirs": 1 }));
-    }
 
     #[test]
     fn the_bytes_of_a_message_alone_are_taken_out() {

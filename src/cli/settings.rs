@@ -102,6 +102,8 @@ pub fn protocol(config: &Config) -> ProtocolSettings {
         max_in_flight: config.max_requests_in_flight,
         max_actions_in_flight: config.max_actions_in_flight,
         max_received: config.max_received,
+        max_messages_a_second: config.max_messages_per_second,
+        max_bytes_a_second: config.max_bytes_per_second,
         handshake_timeout: config.handshake_timeout,
         ping_after: config.ping_after,
         pong_timeout: config.ping_timeout,

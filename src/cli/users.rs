@@ -20,25 +20,24 @@ pub fn run(verb: UserVerb, environment: &Environment) -> Result<(), CliFault> {
     match verb {
         UserVerb::List { place } => list(&place, environment),
         UserVerb::Add { name, given: Given { roles, grants }, expires, place } => {
-            let asked = NewUser { name: name.clone(), roles: roles.clone(), grants: grants.clone(), expires };
-            let change = PeopleChange::Add { name, roles, grants, expires };
-            let told = change_with(&place, environment, "/api/users".into(), &asked, change)?;
+            let asked = NewUser { name, roles, grants, expires };
+            let told = change_with(&place, environment, "/api/users".into(), asked, NewUser::add)?;
             print(&told, &place, environment, "added")
         }
         UserVerb::Grant { name, given: Given { roles, grants }, place } => {
-            let asked = Granted { roles: roles.clone(), grants: grants.clone() };
-            let (path, change) = (path(&name, "/grant"), PeopleChange::Grant { name, roles, grants });
-            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "changed")
+            let (path, asked) = (path(&name, "/grant"), Granted { roles, grants });
+            let told = change_with(&place, environment, path, asked, |asked| asked.give(name))?;
+            print(&told, &place, environment, "changed")
         }
         UserVerb::Revoke { name, given: Given { roles, grants }, place } => {
-            let asked = Granted { roles: roles.clone(), grants: grants.clone() };
-            let (path, change) = (path(&name, "/revoke"), PeopleChange::Revoke { name, roles, grants });
-            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "changed")
+            let (path, asked) = (path(&name, "/revoke"), Granted { roles, grants });
+            let told = change_with(&place, environment, path, asked, |asked| asked.take(name))?;
+            print(&told, &place, environment, "changed")
         }
         UserVerb::Token { name, replace, expires, place } => {
             let (path, asked) = (path(&name, "/token"), NewToken { replace, expires });
-            let change = PeopleChange::Token { name, replace, expires };
-            print(&change_with(&place, environment, path, &asked, change)?, &place, environment, "has a new token")
+            let told = change_with(&place, environment, path, asked, |asked| asked.make(name))?;
+            print(&told, &place, environment, "has a new token")
         }
         UserVerb::Rm { name, place } => {
             let told = match Reach::of(&place, Access::Write, environment)? {
@@ -54,16 +53,17 @@ fn path(name: &str, what: &str) -> String {
     format!("/api/users/{}{what}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
-fn change_with(
+/// Sends what is asked to the host, or does it in the directory as `change` has it.
+fn change_with<T: Serialize>(
     place: &Place,
     environment: &Environment,
     path: String,
-    asked: &impl Serialize,
-    change: PeopleChange,
+    asked: T,
+    change: impl FnOnce(T) -> PeopleChange,
 ) -> Result<Value, CliFault> {
     match Reach::of(place, Access::Write, environment)? {
-        Reach::Host(host) => host.post(&path, &to_value(asked)?),
-        Reach::Directory(directory) => in_directory(*directory, environment, change),
+        Reach::Host(host) => host.post(&path, &to_value(&asked)?),
+        Reach::Directory(directory) => in_directory(*directory, environment, change(asked)),
     }
 }
 

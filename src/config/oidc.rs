@@ -21,7 +21,16 @@ pub(super) fn refused(config: &Config) -> Option<(&'static str, String)> {
         return Some(("oidc_issuer", problem));
     }
     if issuer.is_some() && config.oidc_audience.is_empty() {
-        return Some(("oidc_audience", "is needed where oidc_issuer is set".into()));
+        return Some(("oidc_issuer", "needs oidc_audience beside it: for whom its tokens are made".into()));
+    }
+    let alone = [
+        ("oidc_audience", !config.oidc_audience.is_empty()),
+        ("oidc_roles_claim", config.oidc_roles_claim.is_some()),
+        ("oidc_default_roles", !config.oidc_default_roles.is_empty()),
+        ("oidc_ca", config.oidc_ca.is_some()),
+    ];
+    if let Some((key, _)) = alone.into_iter().find(|(_, is_set)| issuer.is_none() && *is_set) {
+        return Some((key, "does nothing without oidc_issuer".into()));
     }
     if config.oidc_audience.iter().any(String::is_empty) {
         return Some(("oidc_audience", "wants texts that are not empty".into()));
@@ -126,7 +135,12 @@ mod tests {
         assert!(of(&good).is_ok());
         let with = |key, value| of(&[good[0], good[1], (key, value)]).unwrap_err();
         assert!(of(&[("issuer", "http://id.example")]).unwrap_err().starts_with("SCROLLBACK_OIDC_ISSUER: wants"));
-        assert_eq!(of(&good[..1]).unwrap_err(), "default: oidc_audience: is needed where oidc_issuer is set");
+        let lonely = of(&good[..1]).unwrap_err();
+        assert_eq!(lonely, "SCROLLBACK_OIDC_ISSUER: needs oidc_audience beside it: for whom its tokens are made");
+        for (key, value) in [("audience", "a"), ("roles_claim", "r"), ("default_roles", "guest"), ("ca", "/x.pem")] {
+            let name = format!("SCROLLBACK_OIDC_{}", key.to_uppercase());
+            assert_eq!(of(&[(key, value)]).unwrap_err(), format!("{name}: does nothing without oidc_issuer"));
+        }
         assert_eq!(
             with("default_roles", "guest, root"),
             "SCROLLBACK_OIDC_DEFAULT_ROLES: there is no role root; there are admin, member, guest"

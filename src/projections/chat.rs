@@ -19,7 +19,15 @@ use crate::clock::{self, Millis};
 use crate::events::rows::TurnRow;
 
 /// The format of checkpoints made from this fold; another number means: fold from the start.
-pub const CHECKPOINT_FORMAT: u32 = 3;
+pub const CHECKPOINT_FORMAT: u32 = 4;
+
+/// The key of a message's `_meta` that says who sent it.
+pub const SENDER: &str = "scrollback.sender";
+
+/// Who sent a message, as the host wrote it there; `None` for the host's own.
+pub fn sender(message: &Message) -> Option<&str> {
+    message.meta.as_ref()?.get(SENDER)?.as_str()
+}
 
 /// The branch up to its last turn: the ordinal and the name of that turn, and of those that remain when the lowest set bit of
 /// the ordinal is cleared, again and again. What the next row's `prev` and `jump` are taken from.
@@ -113,6 +121,10 @@ pub struct ChatFold {
     /// Steering messages that were handed to the agent of the running turn, which has not said that it took them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handed: Vec<PendingMessage>,
+    /// The people who asked for the running turn, or for the one that ended last: who sent its message, who took it up again,
+    /// who steered it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub askers: Vec<String>,
     /// Where the markdown and reasoning parts and the tool calls of the running turn stand, by id.
     #[serde(skip)]
     parts: Option<HashMap<String, usize>>,
@@ -151,6 +163,7 @@ impl ChatFold {
             visuals: Vec::new(),
             attached: Vec::new(),
             handed: Vec::new(),
+            askers: Vec::new(),
             parts: None,
         }
     }
@@ -239,6 +252,8 @@ impl ChatFold {
             StateAction::ChatTurnStarted(started) => {
                 self.started = at;
                 self.parts = None;
+                self.askers.clear();
+                self.asked_by(sender(&started.message));
                 self.attached_goes_out(&started.turn_id, started.queued_message_id.as_deref());
                 None
             }
@@ -292,11 +307,19 @@ impl ChatFold {
                 self.attached.retain(|(known, _)| known != to);
                 self.attached.push((to.clone(), chats.clone()));
             }
+            Fact::TakenUp { by } => self.asked_by(Some(by)),
             Fact::SteeringHanded { id, message } => {
+                self.asked_by(sender(message));
                 self.handed.push(PendingMessage { id: id.clone(), message: (**message).clone() });
             }
             Fact::SteeringSettled { id } => self.handed.retain(|message| message.id != *id),
             _ => {}
+        }
+    }
+
+    fn asked_by(&mut self, who: Option<&str>) {
+        if let Some(who) = who.filter(|who| !self.askers.iter().any(|known| known == who)) {
+            self.askers.push(who.to_owned());
         }
     }
 
@@ -338,6 +361,8 @@ impl ChatFold {
         self.before = branch.before;
         self.back_to = branch.point;
         self.last_started = branch.last.as_ref().and_then(|turn| started_at(turn)).unwrap_or(0);
+        self.askers.clear();
+        self.asked_by(branch.last.as_ref().and_then(|turn| sender(&turn.message)));
         self.state.turns = branch.last.map(|turn| *turn).into_iter().collect();
     }
 

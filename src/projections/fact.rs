@@ -75,6 +75,9 @@ pub enum Fact {
     /// The agent took what it was handed, or it waits again.
     #[serde(rename = "host/steeringSettled")]
     SteeringSettled { id: String },
+    /// The `chat/turnResume` right before it is this person's.
+    #[serde(rename = "host/takenUp")]
+    TakenUp { by: String },
     /// The branch that the `chat/truncated` right behind it keeps.
     #[serde(rename = "host/branch")]
     Branch { branch: Box<Branch> },

@@ -13,10 +13,13 @@ use super::error::invalid_params;
 use super::extensions;
 use super::params::{Params, check_name};
 use super::peer::{Peer, release};
+use super::subscribe::Logs;
 use super::ticket::Ticket;
 use crate::actors::command::{Refusal, RefusalKind, null};
 use crate::actors::connection::Caller;
 use crate::events::{Channel, ServerSeq};
+use crate::projections::people::Operation;
+use crate::telemetry;
 
 /// The close code after a handshake that can never succeed.
 const CLOSE_POLICY: u16 = 1008;
@@ -47,7 +50,7 @@ pub fn initialize(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
     let before = peer.app.host.writer().handed_over();
     peer.connection.hold();
     let peer = Rc::clone(peer);
-    actix_rt::spawn(async move { answer(&peer, caller, &version, &wanted, before, ticket).await });
+    actix_rt::spawn(async move { answer(&peer, caller, &version, wanted, before, ticket).await });
 }
 
 /// Refuses; where no version is common, the connection ends after that.
@@ -106,8 +109,16 @@ fn negotiate(offered: &[String]) -> Result<String, Refusal> {
     })
 }
 
-async fn answer(peer: &Rc<Peer>, caller: Caller, version: &str, wanted: &[Wanted], before: ServerSeq, ticket: Ticket) {
-    let mut collection = Collection::of(peer, &caller, wanted).await;
+async fn answer(
+    peer: &Rc<Peer>,
+    caller: Caller,
+    version: &str,
+    mut wanted: Vec<Wanted>,
+    before: ServerSeq,
+    ticket: Ticket,
+) {
+    let logs = Logs::out_of(&mut wanted, peer, |one| &one.alias);
+    let mut collection = Collection::of(peer, &caller, &wanted).await;
     if let Err(refusal) = collection.settle().await {
         collection.give_up();
         peer.abandon();
@@ -119,6 +130,7 @@ async fn answer(peer: &Rc<Peer>, caller: Caller, version: &str, wanted: &[Wanted
     }
     drop(collection);
     peer.open(caller, None);
+    logs.begin(peer);
     release(peer, ticket, Ok(result));
 }
 
@@ -127,12 +139,14 @@ fn result(peer: &Peer, version: &str, server_seq: ServerSeq, snapshots: &str) ->
     let meta = json!({ "scrollback.extensions": extensions::NAMES });
     let directory = Value::from(peer.app.host.settings().default_directory.as_str());
     let version = Value::from(version);
+    let may_read_logs = peer.app.host.may(&peer.who, Operation::HostRead, None);
+    let telemetry = if may_read_logs { json!({ "logs": telemetry::TEMPLATE }) } else { json!({}) };
     format!(
         concat!(
             r#"{{"protocolVersion":{},"serverSeq":{},"serverInfo":{},"_meta":{},"snapshots":{},"#,
-            r##""defaultDirectory":{},"completionTriggerCharacters":["/","@","#"]}}"##
+            r##""defaultDirectory":{},"completionTriggerCharacters":["/","@","#"],"telemetry":{}}}"##
         ),
-        version, server_seq, server_info, meta, snapshots, directory
+        version, server_seq, server_info, meta, snapshots, directory, telemetry
     )
 }
 

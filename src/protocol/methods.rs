@@ -76,6 +76,11 @@ fn find(method: &str) -> Option<&'static Handler> {
     METHODS.iter().find(|(name, _)| *name == method).map(|(_, handler)| handler)
 }
 
+/// The method, as the process's own log has it: what is not served is a client's text.
+pub fn known(method: &str) -> &'static str {
+    METHODS.iter().find(|(name, _)| *name == method).map_or("unknown", |(name, _)| name)
+}
+
 /// Serves a request.
 pub fn request(peer: &Rc<Peer>, method: &str, params: Option<&RawValue>, ticket: Ticket) {
     let handler = find(method);

@@ -19,7 +19,8 @@ pub mod inbox;
 #[doc(hidden)]
 pub mod names;
 #[doc(hidden)]
-pub mod params;
+pub mod pace;
+mod params;
 
 mod authenticate;
 mod chats;
@@ -86,6 +87,10 @@ pub struct ProtocolSettings {
     pub max_actions_in_flight: usize,
     /// Bytes of what a connection sent and nothing has become of yet; then it is not read.
     pub max_received: usize,
+    /// Messages of a connection that are served in a second, and at once.
+    pub max_messages_a_second: usize,
+    /// Bytes of a connection that are read in a second; a message may come at once.
+    pub max_bytes_a_second: usize,
     /// How long the handshake may take after the upgrade.
     pub handshake_timeout: Duration,
     /// After how much silence of the peer it is pinged.
@@ -115,8 +120,10 @@ impl Default for ProtocolSettings {
             max_connections: 10_000,
             max_connections_of_one: 1_000,
             max_in_flight: 256,
-            max_actions_in_flight: 128,
+            max_actions_in_flight: 32,
             max_received: 128 << 10,
+            max_messages_a_second: 1_000,
+            max_bytes_a_second: 8 << 20,
             handshake_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(30),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bytestring::ByteString;
 use serde_json::value::RawValue;
+use tracing::span::EnteredSpan;
 
 use super::App;
 use super::clients::{RememberedClient, RememberedWindow};
@@ -24,11 +25,15 @@ use crate::actors::connection::{Caller, Connection, ConnectionRef};
 use crate::actors::host::is_watch;
 use crate::actors::router::Router;
 use crate::events::{Channel, ServerSeq};
+use crate::telemetry::{TRAIL, is_telemetry};
 
 /// Why a socket is closed that says what is no text.
 pub const NOT_UTF_8: &str = "a text message is not UTF-8";
 /// What a binary frame is answered with: its id cannot be known.
 const BINARY: &str = "binary frames are not served: send JSON as text";
+
+/// The longest id of a request that is logged, in bytes of its JSON.
+const LONGEST_ID: usize = 64;
 
 /// A client and its connection.
 pub struct Peer {
@@ -127,16 +132,28 @@ impl Peer {
         let settings = &self.app.settings;
         match frame::split_read(text, settings.max_nesting, too_deep) {
             Ok(Incoming::Request { id, method, params }) => {
+                let _trail = self.trail("request", &method, Some(id));
                 let max_answer = settings.max_message_sent;
                 match self.in_flight.ticket(id, text.len(), &self.to, settings.max_in_flight, max_answer) {
                     Ok(ticket) => methods::request(self, &method, params, ticket),
                     Err(refusal) => self.push(refusal_frame(id, &refusal)),
                 }
             }
-            Ok(Incoming::Notification { method, params }) => methods::notification(self, &method, params),
+            Ok(Incoming::Notification { method, params }) => {
+                let _trail = self.trail("notification", &method, None);
+                methods::notification(self, &method, params);
+            }
             Ok(Incoming::Response { id, outcome }) => self.take_answer(id, outcome),
             Err(malformed) => self.push(malformed.frame()),
         }
+    }
+
+    /// What is logged while a message is served, and when it is answered, says of which it is.
+    fn trail(&self, kind: &'static str, method: &str, id: Option<&str>) -> EnteredSpan {
+        let method = methods::known(method);
+        let id = id.filter(|id| id.len() <= LONGEST_ID);
+        let (connection, principal) = (self.connection.id, &*self.who.principal);
+        tracing::debug_span!(target: TRAIL, "message", kind, method, id, connection, principal).entered()
     }
 
     /// Begins to read something elsewhere.
@@ -272,7 +289,8 @@ impl Peer {
         self.app.host.left_watches(self.connection.id);
         self.forget_tokens();
         let Some(caller) = caller else { return };
-        let kept = windows.into_iter().filter(|(alias, _)| !is_watch(alias.as_str()));
+        let has_turns = |alias: &Channel| !is_watch(alias.as_str()) && !is_telemetry(alias.as_str());
+        let kept = windows.into_iter().filter(|(alias, _)| has_turns(alias));
         let seen = kept.map(|(alias, oldest)| {
             let turns = self.views.borrow().get(&alias).copied();
             let window = RememberedWindow { turns, oldest, widened_at: self.connection.widened_at(&alias) };

@@ -21,6 +21,7 @@ use super::handshake::distinct;
 use super::params::{Params, check_name};
 use super::peer::{Peer, release};
 use super::replay::{Missed, Reader, Replay};
+use super::subscribe::Logs;
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
 use crate::actors::connection::{Caller, Subscription};
@@ -62,7 +63,8 @@ pub fn reconnect(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
     if prepared.is_err() {
         peer.abandon();
     }
-    let Some((ticket, (asked, client))) = ticket.checked(prepared) else { return };
+    let Some((ticket, (mut asked, client))) = ticket.checked(prepared) else { return };
+    let logs = Logs::out_of(&mut asked.cursors, peer, |(alias, _)| alias);
     peer.connection.hold();
     let peer = Rc::clone(peer);
     actix_rt::spawn(async move {
@@ -73,6 +75,7 @@ pub fn reconnect(peer: &Rc<Peer>, params: &Params<'_>, ticket: Ticket) {
             Ok(json) => {
                 let returns_to = asked.cursors.iter().map(|(channel, _)| channel.clone()).collect();
                 peer.open(caller, Some(returns_to));
+                logs.begin(&peer);
                 release(&peer, ticket, Ok(json));
             }
             Err(refusal) => {

@@ -51,48 +51,48 @@ pub(super) fn serve(
     named: Vec<Named>,
     work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
 ) {
-    let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
-    let (host, who) = (Arc::clone(&peer.app.host), Arc::clone(&peer.who));
-    actix_rt::spawn(async move {
-        let Ok(_turn) = files.acquire_owned().await else { return };
-        let done = move || {
-            let reach = || reaches_own(&host, &who, &roots, &named);
-            reach().and_then(|()| work(&roots, &named)).map_err(|fault| refusal(fault, &roots, &named))
-        };
-        let answer = actix_web::web::block(done).await;
-        ticket.answer(answer.unwrap_or_else(|fault| Err(internal(&fault))));
-    });
+    serve_and_note(peer, ticket, named, None, work);
 }
 
 /// The same for what changes files, which the log says of the caller once it is done.
 fn change(
     peer: &Peer,
-    caller: &Caller,
     ticket: Ticket,
     operation: &str,
     named: Vec<Named>,
     work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
 ) {
-    let (roots, files) = (Arc::clone(peer.app.host.roots()), Arc::clone(&peer.app.files));
-    let (host, principal) = (Arc::clone(&peer.app.host), Arc::clone(&caller.principal));
-    let who = Arc::clone(&peer.who);
     let uri_at = |at: usize| named.get(at).map(|one| one.uri.clone());
     let (uri, destination) = (uri_at(0).unwrap_or_default(), uri_at(1));
     let fact = Fact::ResourceChanged { operation: operation.to_owned(), uri, destination };
+    serve_and_note(peer, ticket, named, Some(fact), work);
+}
+
+/// Works on files, notes `fact` in the log where it is done, and answers.
+fn serve_and_note(
+    peer: &Peer,
+    ticket: Ticket,
+    named: Vec<Named>,
+    fact: Option<Fact>,
+    work: impl FnOnce(&Roots, &[Named]) -> Done + Send + 'static,
+) {
+    let (host, files, who) = (Arc::clone(&peer.app.host), Arc::clone(&peer.app.files), Arc::clone(&peer.who));
     actix_rt::spawn(async move {
         let Ok(_turn) = files.acquire_owned().await else { return };
-        let log = Arc::clone(host.store());
-        let (reader, who) = (Arc::clone(&host), who);
+        let (of_work, by, is_noted) = (Arc::clone(&host), Arc::clone(&who), fact.is_some());
         let done = move || {
-            // What cannot be written down is not done.
-            log.accepts_appends().map_err(Refusal::log_unavailable)?;
-            let reach = || reaches_own(&reader, &who, &roots, &named);
-            reach().and_then(|()| work(&roots, &named)).map_err(|fault| refusal(fault, &roots, &named))
+            let (host, roots) = (&of_work, of_work.roots());
+            if is_noted {
+                // What cannot be written down is not done.
+                host.store().accepts_appends().map_err(Refusal::log_unavailable)?;
+            }
+            let reach = || reaches_own(host, &by, roots, &named);
+            reach().and_then(|()| work(roots, &named)).map_err(|fault| refusal(fault, roots, &named))
         };
         let answer = actix_web::web::block(done).await.unwrap_or_else(|fault| Err(internal(&fault)));
-        ticket.answer(match answer {
-            Ok(done) => host.note_resource_change(&principal, fact).await.map(|()| done),
-            refused => refused,
+        ticket.answer(match (answer, fact) {
+            (Ok(done), Some(fact)) => host.note_resource_change(&who.principal, fact).await.map(|()| done),
+            (answer, _) => answer,
         });
     });
 }
@@ -216,10 +216,10 @@ struct Asked {
 }
 
 /// Writes a file; answers `{}`.
-pub fn write(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn write(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, asked)) = ticket.checked(read_write(params)) else { return };
     let Asked { uri, data, create_only, mode, position, if_match } = asked;
-    change(peer, caller, ticket, "write", one(uri, Want::Write), move |roots, named| {
+    change(peer, ticket, "write", one(uri, Want::Write), move |roots, named| {
         let write = Write { data: &data, create_only, mode, position, if_match: if_match.as_deref() };
         resources::write(roots, first(named), &write).map(|()| nothing())
     });
@@ -262,17 +262,17 @@ pub fn list(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Tick
 }
 
 /// Copies; answers `{}`.
-pub fn copy(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn copy(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (source, destination, only_new))) = ticket.checked(read_pair(params)) else { return };
     let named = vec![Named { uri: source, want: Want::Read }, Named { uri: destination, want: Want::Write }];
-    change(peer, caller, ticket, "copy", named, move |roots, named| both(roots, named, only_new, resources::copy));
+    change(peer, ticket, "copy", named, move |roots, named| both(roots, named, only_new, resources::copy));
 }
 
 /// Moves; answers `{}`.
-pub fn rename(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn rename(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (source, destination, only_new))) = ticket.checked(read_pair(params)) else { return };
     let named = vec![Named { uri: source, want: Want::Write }, Named { uri: destination, want: Want::Write }];
-    change(peer, caller, ticket, "move", named, move |roots, named| both(roots, named, only_new, resources::rename));
+    change(peer, ticket, "move", named, move |roots, named| both(roots, named, only_new, resources::rename));
 }
 
 /// Something that is done with a source and a destination.
@@ -290,13 +290,13 @@ fn read_pair(params: &Params<'_>) -> Result<(String, String, bool), Refusal> {
 }
 
 /// Deletes; answers `{}`.
-pub fn delete(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn delete(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let read = || -> Result<_, Refusal> {
         params.for_root()?;
         Ok((uri(params, "uri")?, flag(params, "recursive")?.unwrap_or(false)))
     };
     let Some((ticket, (uri, recursive))) = ticket.checked(read()) else { return };
-    change(peer, caller, ticket, "delete", one(uri, Want::Write), move |roots, named| {
+    change(peer, ticket, "delete", one(uri, Want::Write), move |roots, named| {
         resources::delete(roots, first(named), recursive).map(|()| nothing())
     });
 }
@@ -333,10 +333,10 @@ fn told(found: Found) -> ResourceResolveResult {
 }
 
 /// Makes a directory; answers `{}`.
-pub fn make_directory(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
+pub fn make_directory(peer: &Rc<Peer>, _caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let read = params.for_root().and_then(|()| uri(params, "uri"));
     let Some((ticket, uri)) = ticket.checked(read) else { return };
-    change(peer, caller, ticket, "mkdir", one(uri, Want::Write), move |roots, named| {
+    change(peer, ticket, "mkdir", one(uri, Want::Write), move |roots, named| {
         resources::make_directory(roots, first(named)).map(|()| nothing())
     });
 }

@@ -69,7 +69,7 @@ fn read_create(peer: &Peer, caller: &Caller, params: &Params<'_>) -> Result<Crea
         return Err(invalid_params("activeClient.clientId", "must be the caller's"));
     }
     if command.active_client.is_some() && !peer.app.host.may(&caller.who, Operation::ChatTool, Some(&command.uri)) {
-        return Err(check::refused(format!("activeClient: needs {}, which was not granted", Operation::ChatTool)));
+        return Err(check::refused(format!("activeClient: {}", Operation::ChatTool.not_granted())));
     }
     Ok(command)
 }

@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep_until};
 use super::error::count_limit;
 use super::inbox::{Arrived, Broken, Inbox};
 use super::outbox::{self, Wire};
+use super::pace::Pace;
 use super::peer::{NOT_UTF_8, Peer};
 use super::{LONG, ProtocolSettings, Transport, Worker};
 use crate::access::seats::Seat;
@@ -101,7 +102,10 @@ struct Socket {
     over: Option<Instant>,
     /// Whether nothing of what still comes can be understood.
     deaf: bool,
-    /// Whether so much is being worked on that the client is not read.
+    pace: Pace,
+    /// When more may be served, where it came too quickly.
+    waits_until: Option<Instant>,
+    /// Whether so much is being worked on, or came so quickly, that the client is not read.
     held_up: bool,
     _seat: Seat,
 }
@@ -111,6 +115,9 @@ impl Socket {
         let now = Instant::now();
         let wall = peer.app.host.clock().now();
         let over = peer.who.time_left(wall).and_then(|left| now.checked_add(left));
+        let settings = &peer.app.settings;
+        let (messages, bytes) = (settings.max_messages_a_second, settings.max_bytes_a_second);
+        let pace = Pace::new(messages, bytes, settings.max_message, now);
         Self {
             peer,
             wire,
@@ -122,6 +129,8 @@ impl Socket {
             closing: None,
             over,
             deaf: false,
+            pace,
+            waits_until: None,
             held_up: false,
             _seat: seat,
         }
@@ -164,6 +173,7 @@ impl Socket {
             None => self.heard + settings.ping_after,
         };
         let silence = self.over.map_or(silence, |over| silence.min(over));
+        let silence = self.waits_until.filter(|_| self.held_up).map_or(silence, |until| silence.min(until));
         let shakes = self.peer.is_fresh() && !self.held_up;
         if shakes { silence.min(self.opened + settings.handshake_timeout) } else { silence }
     }
@@ -221,6 +231,7 @@ impl Socket {
         }
         self.heard = Instant::now();
         self.pinged = None;
+        self.pace.took_bytes(bytes.len());
         self.inbox.feed(bytes);
         self.serve_all()
     }
@@ -236,11 +247,13 @@ impl Socket {
     }
 
     /// Whether the client has to wait. One that is asked something is read for its answer.
-    fn is_too_much(&self) -> bool {
+    fn is_too_much(&mut self) -> bool {
+        self.waits_until = self.pace.waits_until(Instant::now());
         let settings = self.settings();
         let received = &self.peer.to.received;
         let is_full = received.is_full(settings.max_actions_in_flight, settings.max_received);
-        self.closing.is_none() && (self.peer.is_working() || (is_full && !self.peer.connection.is_asked()))
+        let is_busy = self.peer.is_working() || self.waits_until.is_some();
+        self.closing.is_none() && (is_busy || (is_full && !self.peer.connection.is_asked()))
     }
 
     /// Serves the messages that are there, as long as there is room; says whether the socket is over.
@@ -254,7 +267,10 @@ impl Socket {
             match self.inbox.next(self.limit()) {
                 Ok(None) => return false,
                 Ok(Some(Arrived::Close(_))) if self.closing.is_some() => return true,
-                Ok(Some(arrived)) => self.serve(arrived),
+                Ok(Some(arrived)) => {
+                    self.pace.took_message();
+                    self.serve(arrived);
+                }
                 Err(Broken::TooLong) => self.too_long(),
                 Err(Broken::Protocol(problem)) => {
                     self.deaf = true;

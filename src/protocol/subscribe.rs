@@ -14,9 +14,11 @@ use super::params::Params;
 use super::peer::Peer;
 use super::ticket::Ticket;
 use crate::actors::command::Refusal;
-use crate::actors::connection::{Caller, Connection};
+use crate::actors::connection::{Caller, Connection, Subscription};
 use crate::actors::host::SnapshotJson;
 use crate::events::Channel;
+use crate::projections::people::Operation;
+use crate::telemetry;
 
 /// What a client wants to see of a chat.
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +29,10 @@ struct View {
 /// Subscribes and answers `{"snapshot"}`.
 pub fn subscribe(peer: &Rc<Peer>, caller: &Caller, params: &Params<'_>, ticket: Ticket) {
     let Some((ticket, (alias, turns))) = ticket.checked(read(peer, params)) else { return };
+    if let Some(channel) = logs_of(peer, &alias) {
+        Logs(vec![(channel, alias)]).begin(peer);
+        return ticket.answer_on(&peer.connection, Ok("{}".into()));
+    }
     note(peer, &alias, 1);
     let (done, waits) = oneshot::channel();
     let then = Box::new(move |connection: &Connection, answer: Result<SnapshotJson, Refusal>| {
@@ -49,6 +55,37 @@ fn read(peer: &Peer, params: &Params<'_>) -> Result<(Channel, Option<u64>), Refu
         peer.check_subscriptions(1)?;
     }
     Ok((alias, view.unwrap_or_default().turns))
+}
+
+/// The channel of logs that `alias` names, where the client may read them: it has no state, and no place in the log.
+fn logs_of(peer: &Peer, alias: &Channel) -> Option<Channel> {
+    let may_read = || peer.app.host.may(&peer.who, Operation::HostRead, None);
+    telemetry::channel_of(alias.as_str()).filter(|_| may_read()).map(Channel::from)
+}
+
+/// Channels of logs among those of a handshake, each with the name that the client uses.
+pub struct Logs(Vec<(Channel, Channel)>);
+
+impl Logs {
+    /// Takes them out of `all`.
+    pub fn out_of<T>(all: &mut Vec<T>, peer: &Peer, alias: impl Fn(&T) -> &Channel) -> Self {
+        let mut logs = Vec::new();
+        all.retain(|one| {
+            let alias = alias(one);
+            let channel = logs_of(peer, alias);
+            let is_other = channel.is_none();
+            logs.extend(channel.map(|channel| (channel, alias.clone())));
+            is_other
+        });
+        Self(logs)
+    }
+
+    /// Subscribes to them, at once.
+    pub fn begin(self, peer: &Peer) {
+        for (channel, alias) in self.0 {
+            peer.router.subscribe(&peer.connection, Subscription { channel, alias, from_seq: 0, window: None });
+        }
+    }
 }
 
 /// Counts subscriptions under `alias` that wait for their answer.

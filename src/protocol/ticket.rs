@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use bytestring::ByteString;
+use tracing::Span;
 
 use super::error::{limit, refusal_frame, result_frame};
 use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
@@ -30,6 +32,14 @@ pub struct Ticket {
     max_answer: usize,
     /// What was sent, until it is answered.
     _held: Held,
+    trail: Trail,
+}
+
+/// What the process's own log says of a request, from its arrival to its answer.
+#[derive(Debug)]
+struct Trail {
+    span: Span,
+    began: Instant,
 }
 
 impl InFlight {
@@ -50,7 +60,16 @@ impl InFlight {
         }
         self.0.fetch_add(1, Ordering::AcqRel);
         let (_counted, _held) = (to.count_request(), to.received.hold_request(bytes));
-        Ok(Ticket { id: Some(id.to_owned()), to: to.clone(), in_flight: self.clone(), _counted, max_answer, _held })
+        let trail = Trail { span: Span::current(), began: Instant::now() };
+        Ok(Ticket {
+            id: Some(id.to_owned()),
+            to: to.clone(),
+            in_flight: self.clone(),
+            _counted,
+            max_answer,
+            _held,
+            trail,
+        })
     }
 }
 
@@ -97,6 +116,7 @@ impl Ticket {
     fn take_frame(&mut self, json: Result<String, Refusal>) -> Option<ByteString> {
         let id = self.id.take()?;
         self.in_flight.0.fetch_sub(1, Ordering::AcqRel);
+        self.trail.ends(json.as_ref().err());
         Some(match json {
             Ok(result) if result.len() > self.max_answer => {
                 refusal_frame(&id, &limit("message_sent", "the answer is larger than a message may be: ask for less"))
@@ -104,6 +124,16 @@ impl Ticket {
             Ok(result) => result_frame(&id, result),
             Err(refusal) => refusal_frame(&id, &refusal),
         })
+    }
+}
+
+impl Trail {
+    fn ends(&self, refusal: Option<&Refusal>) {
+        let micros = self.began.elapsed().as_micros() as u64;
+        self.span.in_scope(|| match refusal {
+            Some(refusal) => tracing::debug!(micros, code = refusal.code, "refused"),
+            None => tracing::debug!(micros, "answered"),
+        });
     }
 }
 

@@ -15,6 +15,7 @@
 mod command;
 
 mod commands;
+mod contrib;
 mod damage;
 mod example;
 mod limits;

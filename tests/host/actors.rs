@@ -10,6 +10,7 @@ use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::{EventLog, LogFault, Record, Rows, ServerSeq, Table};
+use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually, is_ending, message, opened};
@@ -261,7 +262,8 @@ async fn no_turn_starts_in_a_session_whose_disposal_came_first() {
 async fn what_waits_while_a_session_is_read_again_is_decided_in_the_order_in_which_it_was_sent() {
     let store = GatedStore::new(MemoryStore::new().unwrap());
     let gate = store.gate();
-    let host = TestHost::start(Arc::new(store), Options::default());
+    let protocol = ProtocolSettings { max_actions_in_flight: 100, ..ProtocolSettings::default() };
+    let host = TestHost::start(Arc::new(store), Options { protocol, ..Options::default() });
     let mut a = host.client("a").await;
     let chat = a.create_session("ahp-session:/s").await;
     a.subscribe(&chat).await;

@@ -334,3 +334,30 @@ async fn a_long_action_is_read_elsewhere_and_keeps_its_place() {
     let mut other = host.client("d").await;
     nothing_is_lost(&host, &mut other, &chat).await;
 }
+
+#[tokio::test]
+async fn a_client_that_is_quicker_than_its_pace_is_served_later_and_others_at_once() {
+    for settings in [
+        ProtocolSettings { max_messages_a_second: 20, ..ProtocolSettings::default() },
+        ProtocolSettings { max_bytes_a_second: 4_000, max_message: 5_000, ..ProtocolSettings::default() },
+    ] {
+        let host = of_sockets(settings);
+        let (mut client, chat) = host.open(&[]).await;
+        let before = met("received");
+        let mut sent = Vec::new();
+        for n in 0..40 {
+            sent.push(client.dispatch(&chat, draft(message(&format!("{n} {}", "x".repeat(100))))).await);
+        }
+        eventually("it waits", || met("received") > before).await;
+        let mut other = host.client("d").await;
+        other.ask("ping", json!({ "channel": ROOT })).await.unwrap();
+        let mut heard = Vec::new();
+        while heard.len() < sent.len() {
+            let envelope = client.envelope(|e| e["origin"].is_object()).await;
+            assert_eq!(envelope.get("rejectionReason"), None, "{envelope}");
+            heard.push(envelope["origin"]["clientSeq"].as_i64().unwrap());
+        }
+        assert_eq!(heard, sent);
+        nothing_is_lost(&host, &mut client, &chat).await;
+    }
+}

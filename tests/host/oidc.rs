@@ -12,24 +12,11 @@ use scrollback::clock::{Clock, Millis};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::harness::issuer::{FakeIssuer, Odd, Page, SigningKey};
+use crate::harness::issuer::{FakeIssuer, Odd, Page, SigningKey, settings};
 
 /// 2027-01-15T08:00:00Z.
 const NOW: Millis = 1_800_000_000_000;
 const MINUTE: Millis = 60_000;
-
-fn settings(issuer: &str) -> OidcSettings {
-    OidcSettings {
-        issuer: issuer.to_owned(),
-        audience: vec!["scrollback".into()],
-        user_claim: "sub".into(),
-        roles_claim: Some("roles".into()),
-        default_roles: Vec::new(),
-        ca: None,
-        keys_ttl: Duration::from_secs(3_600),
-        leeway: Duration::from_secs(60),
-    }
-}
 
 /// An issuer that runs, a reader of its tokens, and the clock of both.
 struct Pair {

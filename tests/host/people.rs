@@ -13,7 +13,7 @@ use scrollback::projections::people::Role;
 use scrollback::projections::verify::verify;
 use serde_json::{Value, json};
 
-use crate::harness::issuer::{FakeIssuer, Odd, Page, SigningKey};
+use crate::harness::issuer::{FakeIssuer, Odd, Page, SigningKey, settings};
 use crate::harness::{Client, Options, TestHost, chat_of, eventually, message};
 
 const ROOT: &str = "ahp-root://";
@@ -389,16 +389,7 @@ async fn streams_end_with_the_token_that_they_came_with() {
 fn with_issuer(clock: &Clock) -> (TestHost, FakeIssuer, SigningKey) {
     let (issuer, key) = (FakeIssuer::start(), SigningKey::new(Algorithm::ES256, Some("k")));
     issuer.publishes(&[&key]);
-    let settings = OidcSettings {
-        issuer: issuer.url.clone(),
-        audience: vec!["scrollback".into()],
-        user_claim: "sub".into(),
-        roles_claim: Some("roles".into()),
-        default_roles: Vec::new(),
-        ca: None,
-        keys_ttl: Duration::from_secs(3_600),
-        leeway: Duration::ZERO,
-    };
+    let settings = OidcSettings { leeway: Duration::ZERO, ..settings(&issuer.url) };
     let taken = Issuer::new(settings, clock.clone()).unwrap();
     let options =
         Options { token: Some("deployment".into()), issuer: Some(taken), clock: clock.clone(), ..Options::default() };

@@ -141,6 +141,8 @@ async fn a_client_that_was_away_with_a_window_follows_rewinds_and_clears_in_its_
         seen.push((id, snapshot));
         away.hang_up().await;
     }
+    // What still goes to them would move their windows.
+    eventually("both are away", || host.host.hub().counts().connections() == 1).await;
     client.accepted(&chat, cut("t2")).await;
     client.run(&chat, "t5", "/say on").await;
     let (turns, has_more) = replayed(&host, &chat, &seen[0]).await;

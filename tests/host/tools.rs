@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Client, Options, RecordingAgent, TestHost, eventually};
 
 const SESSION: &str = "ahp-session:/s";
+const SECRET: &str = "ahp-session:/secret";
 const CONTEXT: &str = "get_session_context";
 const PUBLISH: &str = "publish_visual";
 
@@ -226,6 +227,79 @@ async fn an_agent_reads_the_chats_that_its_people_read_and_wakes_nobody() {
     assert_eq!(agent.starts(), starts);
     client.ask("disposeSession", json!({ "channel": "ahp-session:/other" })).await.unwrap();
     assert!(bad(&call(&mcp, CONTEXT, json!({ "chat": other })).await).starts_with("not-found"));
+    drop(host);
+}
+
+/// A host with a chat that `ada`, who works in [`SESSION`] alone, may not read; her client, and the first chat of her session.
+async fn beside_a_secret() -> (TestHost, RecordingAgent, Client, Client, String) {
+    let agent = RecordingAgent::new();
+    let host = TestHost::with(Options::of(&agent));
+    let mut root = host.client("root").await;
+    let chat = root.create_session(SESSION).await;
+    root.create_session(SECRET).await;
+    root.subscribe(&chat).await;
+    let grants = ["session:read@ahp-session:/s", "session:write@ahp-session:/s"];
+    let token = host.add_person("ada", &[], &grants).await;
+    let mut ada = host.client_of("ada", &token).await;
+    ada.subscribe(&chat).await;
+    (host, agent, root, ada, chat)
+}
+
+async fn reads_the_secret(tools: &HostTools) -> bool {
+    let result = call(&connected(tools).await, CONTEXT, json!({ "chat": SECRET })).await;
+    if result.is_error == Some(true) {
+        assert!(bad(&result).starts_with("not-found"), "{}", text(&result));
+    }
+    result.is_error == Some(false)
+}
+
+#[tokio::test]
+async fn an_agent_reads_what_all_may_whose_turns_run_in_its_session() {
+    let (host, agent, mut root, mut ada, chat) = beside_a_secret().await;
+    root.ask("createChat", json!({ "channel": SESSION, "chat": "ahp-chat:/second" })).await.unwrap();
+    prompted(&agent, &mut ada, &chat, "hers", "hello").await;
+    let hers = agent.tools();
+    assert!(!reads_the_secret(&hers).await);
+    // Her agent names the chat in which the turn of somebody runs who may.
+    let mut roots = given(&agent, &mut root, "ahp-chat:/second", "roots").await;
+    assert!(!reads_the_secret(&HostTools { token: hers.token.clone(), ..roots.clone() }).await);
+    assert!(!reads_the_secret(&roots).await);
+    ada.dispatch(&chat, json!({ "type": "chat/turnCancelled", "turnId": "hers", "duration": 0 })).await;
+    root.until_ended("hers").await;
+    roots = agent.tools();
+    assert!(reads_the_secret(&roots).await, "her turn is over");
+    drop(host);
+}
+
+#[tokio::test]
+async fn who_takes_a_turn_up_or_steers_it_has_asked_for_it_too() {
+    let (host, agent, mut root, mut ada, chat) = beside_a_secret().await;
+    prompted(&agent, &mut root, &chat, "t", "hello").await;
+    let tools = agent.tools();
+    assert!(reads_the_secret(&tools).await);
+    let failed = Ending::Failed { error_type: "x".into(), message: "broke".into(), resumable: true };
+    agent.ended("t", failed.clone()).await;
+    root.until_ended("t").await;
+    ada.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t" })).await;
+    eventually("taken up", || agent.prompts().len() == 2).await;
+    assert!(!reads_the_secret(&agent.tools()).await);
+    // It stays hers as well when the deployment takes it up once more.
+    agent.ended("t", failed).await;
+    root.until_ended("t").await;
+    root.accepted(&chat, json!({ "type": "chat/turnResume", "turnId": "t" })).await;
+    eventually("taken up again", || agent.prompts().len() == 3).await;
+    assert!(!reads_the_secret(&agent.tools()).await);
+    agent.ends("t").await;
+    root.until_ended("t").await;
+
+    prompted(&agent, &mut root, &chat, "t2", "hello").await;
+    assert!(reads_the_secret(&agent.tools()).await);
+    let message = json!({ "text": "tell me", "origin": { "kind": "user" } });
+    let steer = json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "s", "message": message });
+    ada.accepted(&chat, steer).await;
+    agent.emits(AgentEvent::TakesSteering { turn_id: "t2".into() }).await;
+    eventually("steered", || !agent.steered().is_empty()).await;
+    assert!(!reads_the_secret(&agent.tools()).await);
     drop(host);
 }
 

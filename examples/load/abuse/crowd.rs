@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::cases::many;
 use super::served::Served;
-use super::sockets::{close_code, frame, pause, request, until, yield_to_others};
+use super::sockets::{frame, pause, request, until, yield_to_others};
 use crate::client::Client;
 
 const SIZE: usize = 1_000;
@@ -46,11 +46,9 @@ impl Crowd {
         let (is_deaf, is_over) = (Arc::clone(&deaf), Arc::clone(&over));
         let thread = std::thread::spawn(move || {
             yield_to_others();
-            let (said, read, slow) = listen(&mut speaker, &chat, sockets, &is_deaf, &is_over);
+            let (said, read) = listen(&mut speaker, &chat, sockets, &is_deaf, &is_over);
             let read = read as f64 / 1e6;
-            format!(
-                "{missing} not opened; {said} drafts of {BYTES} bytes, {read:.0} MB read, {slow} that stopped to read closed with 1013"
-            )
+            format!("{missing} not opened; {said} drafts of {BYTES} bytes, {read:.0} MB read")
         });
         Self { deaf, over, thread }
     }
@@ -73,7 +71,7 @@ fn listen(
     mut sockets: Vec<TcpStream>,
     is_deaf: &AtomicBool,
     is_over: &AtomicBool,
-) -> (u32, usize, usize) {
+) -> (u32, usize) {
     let (began, long) = (Instant::now(), "x".repeat(BYTES));
     let mut buffer = vec![0; 256 << 10];
     let (mut said, mut read) = (0, 0);
@@ -98,12 +96,7 @@ fn listen(
             pause(Duration::from_millis(10));
         }
     }
-    let slow = sockets.iter_mut().take(SIZE / 10).filter_map(|socket| {
-        let _ = socket.set_nonblocking(false);
-        close_code(socket, Duration::from_millis(50))
-    });
-    let slow = slow.filter(|code| *code == 1013).count();
-    (said, read, slow)
+    (said, read)
 }
 
 /// Reads what is there.

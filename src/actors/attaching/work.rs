@@ -12,12 +12,15 @@ use serde_json::{Map, Value, json};
 use super::excerpt;
 use super::fetch::{self, Fetched};
 use super::{Attached, Job};
+use crate::actors::chat::message::clean;
 use crate::actors::rejection::{Code, Rejection};
 use crate::actors::shared::Shared;
 use crate::attachments::kind::{self, Inline};
 use crate::attachments::sent::{self, text};
 use crate::attachments::{FileRef, Staged};
 use crate::projections::fact::ChatText;
+use crate::projections::people::Operation;
+use crate::resources::Access;
 use crate::resources::uri::file_path;
 
 /// What is to be done with an attachment, by its place in the message.
@@ -64,8 +67,8 @@ impl Work {
             },
         };
         let mut value = std::mem::take(&mut work.value);
+        clean(&mut value);
         if let Some(message) = message(&mut value, job.is_action) {
-            sent::clean(message);
             for (at, attachment) in entries(message) {
                 work.look_at(at, attachment, job)?;
             }
@@ -77,7 +80,7 @@ impl Work {
     fn look_at(&mut self, at: usize, attachment: &mut Map<String, Value>, job: &Job) -> Result<(), Rejection> {
         match text(attachment, "type") {
             Some("embeddedResource") => self.items.push(Item::Bytes(at, embedded(at, attachment)?)),
-            Some("resource") => self.look_at_resource(at, attachment),
+            Some("resource") => self.look_at_resource(at, attachment, job)?,
             Some("chat") if job.pins => {
                 let excerpt = excerpt::of(&job.shared, &job.caller.who, at, attachment)?;
                 if let Some(turn) = excerpt.end_turn {
@@ -90,23 +93,35 @@ impl Work {
         Ok(())
     }
 
-    fn look_at_resource(&mut self, at: usize, attachment: &Map<String, Value>) {
+    fn look_at_resource(&mut self, at: usize, attachment: &Map<String, Value>, job: &Job) -> Result<(), Rejection> {
         let uri = text(attachment, "uri").unwrap_or_default();
         if !sent::is_file(uri) {
-            return;
+            return Ok(());
         }
+        let (shared, who) = (&job.shared, &job.caller.who);
         if let Some(file) = FileRef::of_uri(uri).filter(|file| self.files.take(*file)) {
-            return self.items.push(Item::Stored(at, file));
+            let may = shared.may_name_attachment(who, file, job.session);
+            if !may.map_err(|fault| Rejection::new(Code::LogUnavailable, fault.to_string()))? {
+                let text = format!("attachment {}: there is no stored attachment {uri}", at + 1);
+                return Err(Rejection::new(Code::BadAttachment, text));
+            }
+            self.items.push(Item::Stored(at, file));
+            return Ok(());
         }
         let limit = self.shared.settings.max_fetched_attachment;
         let size = attachment.get("sizeHint").and_then(Value::as_u64);
-        if is_here(uri) || sent::is_directory(attachment) {
-            return;
+        // Who may not look at it is not told whether it is there: their client is asked.
+        let may_look = shared.may(who, Operation::FileRead, None) && shared.roots.permit(uri, Access::Read).is_ok();
+        let is_here = (who.is_root() || may_look) && is_here(uri);
+        if is_here || sent::is_directory(attachment) {
+            return Ok(());
         }
         if size.is_some_and(|size| size > limit as u64) {
-            return too_large(limit);
+            too_large(limit);
+            return Ok(());
         }
         self.items.push(Item::Fetch(at, uri.to_owned()));
+        Ok(())
     }
 
     /// What only the client holds.

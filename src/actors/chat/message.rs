@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use crate::actors::host::HostSettings;
 use crate::actors::rejection::{Code, Rejection};
+use crate::projections::chat::SENDER;
 
-/// The key of a message's `_meta` that says who sent it.
-pub const SENDER: &str = "scrollback.sender";
 /// What keys of ours begin with.
 const OURS: &str = "scrollback.";
 /// The longest name that a chat gets from its first message, in Unicode characters.
@@ -25,14 +24,8 @@ pub fn parse_message(json: &str, settings: &HostSettings) -> Result<Value, Rejec
     Ok(value)
 }
 
-/// Who sent a message, as the host wrote it there; `None` for the host's own.
-pub fn sender(message: &Message) -> Option<&str> {
-    message.meta.as_ref()?.get(SENDER)?.as_str()
-}
-
-/// Writes into `message` who sent it; what a client wrote under our keys is gone.
+/// Writes into `message` who sent it.
 pub fn sign(message: &mut Value, principal: &str) {
-    clean(message);
     let Some(message) = message.as_object_mut() else { return };
     let meta = message.entry("_meta").or_insert_with(|| json!({}));
     if !meta.is_object() {
@@ -43,10 +36,21 @@ pub fn sign(message: &mut Value, principal: &str) {
     }
 }
 
-/// Removes our keys from what a client sent.
-pub fn clean(message: &mut Value) {
-    if let Some(meta) = message.get_mut("_meta").and_then(Value::as_object_mut) {
-        meta.retain(|key, _| !key.starts_with(OURS));
+/// The key of a `chat/turnCancelled`'s `_meta` that asks for the end of the workers in the background too: the only one of
+/// ours that clients write.
+pub const SUBAGENTS: &str = "scrollback.subagents";
+
+/// Removes our keys from every `_meta` in what a client sent: what stands under them is the host's alone to say.
+pub fn clean(sent: &mut Value) {
+    match sent {
+        Value::Object(object) => {
+            if let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) {
+                meta.retain(|key, _| !key.starts_with(OURS) || key == SUBAGENTS);
+            }
+            object.values_mut().for_each(clean);
+        }
+        Value::Array(all) => all.iter_mut().for_each(clean),
+        _ => {}
     }
 }
 
@@ -125,9 +129,12 @@ mod tests {
 
     #[test]
     fn what_a_client_writes_under_our_keys_is_replaced() {
-        let mut sent = json!({ "text": "x", "origin": { "kind": "user" },
+        let mut sent = json!({ "text": "x", "origin": { "kind": "user" }, "attachments": [
+            { "type": "simple", "label": "x", "_meta": { "scrollback.sentAs": "image", "theirs": 1 } }, 5],
             "_meta": { "scrollback.sender": "root:me", "scrollback.other": 1, "theirs": 2 } });
+        clean(&mut sent);
         sign(&mut sent, "user:ada");
         assert_eq!(sent["_meta"], json!({ "scrollback.sender": "user:ada", "theirs": 2 }));
+        assert_eq!(sent["attachments"][0]["_meta"], json!({ "theirs": 1 }));
     }
 }

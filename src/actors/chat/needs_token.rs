@@ -9,10 +9,11 @@ use actix::Context;
 use ahp_types::notifications::AuthRequiredParams;
 
 use super::decide::Effect;
-use super::{ChatActor, ending, message};
+use super::{ChatActor, ending};
 use crate::actors::agent::NeedsToken;
 use crate::actors::envelope;
 use crate::events::channel::ROOT;
+use crate::projections::chat::sender;
 
 impl ChatActor {
     /// Ends the running turn, and asks its sender for a token. A message that nobody sent leaves nobody to ask.
@@ -20,7 +21,7 @@ impl ChatActor {
         let sender = {
             let cell = self.cell.borrow();
             let turn = cell.fold.state.active_turn.as_ref();
-            turn.and_then(|turn| message::sender(&turn.message)).map(Arc::from)
+            turn.and_then(|turn| sender(&turn.message)).map(Arc::from)
         };
         let NeedsToken { resource, reason, message } = needed;
         self.end_turn(

@@ -151,7 +151,7 @@ impl ChatActor {
     }
 
     /// Hands the running turn to the agent, whose process is started where none is up.
-    fn prompt(&mut self, turn_id: &str, ctx: &mut Context<Self>) {
+    pub(super) fn prompt(&mut self, turn_id: &str, ctx: &mut Context<Self>) {
         if self.shared.is_stopping() {
             return;
         }

@@ -42,6 +42,7 @@ impl ChatActor {
                 self.call_client(ClientCall { turn_id, tool_call_id, tool_name, input }, ctx);
             }
             AgentEvent::Gone { problem } => self.gone(&problem, ctx),
+            AgentEvent::Left { problem } => self.gone_between_turns(&problem, ctx),
             AgentEvent::WorkerStarted { turn_id, tool_call_id, worker } => {
                 self.spawn_worker(turn_id, tool_call_id, worker, ctx);
             }
@@ -167,6 +168,15 @@ impl ChatActor {
                 ctx,
             ),
         }
+    }
+
+    fn gone_between_turns(&mut self, problem: &str, ctx: &mut Context<Self>) {
+        let Some(turn_id) = self.handed.clone().filter(|_| self.employer.is_none()) else {
+            return self.gone(problem, ctx);
+        };
+        self.end_process_since(problem);
+        self.end_background_work(ctx);
+        self.prompt(&turn_id, ctx);
     }
 
     fn gone(&mut self, problem: &str, ctx: &mut Context<Self>) {

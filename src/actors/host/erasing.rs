@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Host;
-use crate::actors::command::{Answer, Refusal, RefusalKind, Reply};
+use crate::actors::command::{Refusal, RefusalKind, ask};
 use crate::actors::connection::Caller;
 use crate::actors::root::RootMessage;
 use crate::actors::session::{Restoring, SessionMessage};
@@ -95,15 +95,6 @@ impl Host {
         let message = |reply| SessionMessage::Restore { what, principal, reply };
         ask(|reply| self.shared.registry.send(session, message(reply))).await.map(drop)
     }
-}
-
-/// Asks something that is answered with a [`Reply`].
-async fn ask(send: impl FnOnce(Reply)) -> Answer {
-    let (answered, answer) = tokio::sync::oneshot::channel();
-    send(Box::new(move |given| drop(answered.send(given))));
-    answer.await.unwrap_or_else(|_| {
-        Err(Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping, or has too much to do: try again"))
-    })
 }
 
 /// See [`Host::erase`].

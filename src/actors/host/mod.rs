@@ -35,7 +35,7 @@ pub use watches::{Watches, is_watch};
 
 use crate::actors::agent::Agent;
 use crate::actors::attaching::Attached;
-use crate::actors::chat::{self, pages};
+use crate::actors::chat::{self, message, pages};
 use crate::actors::clients::Clients;
 use crate::actors::command::{ChatCommand, Refusal, RefusalKind, Reply};
 use crate::actors::connection::{Caller, Connection, Window};
@@ -64,6 +64,7 @@ use crate::projections::fact::Fact;
 use crate::projections::people::Operation;
 use crate::projections::{FoldFault, catalogue};
 use crate::resources::Roots;
+use crate::telemetry;
 
 /// A snapshot on its way to a client.
 #[derive(Debug, Clone)]
@@ -124,7 +125,7 @@ impl CreateChat {
         let Some(mut message) = first.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) else {
             return self;
         };
-        sent::clean(&mut message);
+        message::clean(&mut message);
         sent::lighten(&mut message);
         if let Ok(light) = RawValue::from_string(message.to_string()) {
             self.with_bytes = self.initial_message.replace(light);
@@ -163,6 +164,14 @@ pub struct Host {
     pub(super) shared: Arc<Shared>,
 }
 
+/// What a start says of a place that does not fold.
+fn damaged(place: &'static str) -> impl Fn(FoldFault) -> LogFault {
+    move |fault| match fault {
+        FoldFault::Log(fault) => fault,
+        other => LogFault::Damaged { place: place.into(), problem: other.to_string() },
+    }
+}
+
 fn not_found(uri: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "not-found", format!("there is no channel {uri}"))
 }
@@ -186,15 +195,10 @@ impl Host {
         let pages_of = Arc::clone(&store);
         let first = ulid::Ulid::new().random() as u64 >> 16;
         let hub = Hub::new(first, Arc::new(move |e, s| pages::for_subscription(pages_of.as_ref(), e, s)));
+        telemetry::read_by(Arc::<Hub>::downgrade(&hub));
         let attachments = Attachments::start(settings.data_directory.as_deref(), Arc::clone(&store));
-        erasing::finish(store.as_ref(), &attachments, clock.now()).map_err(|fault| match fault {
-            FoldFault::Log(fault) => fault,
-            other => LogFault::Damaged { place: "what was being erased".into(), problem: other.to_string() },
-        })?;
-        let people = PeopleInForce::read(store.as_ref()).map_err(|fault| match fault {
-            FoldFault::Log(fault) => fault,
-            other => LogFault::Damaged { place: "the people".into(), problem: other.to_string() },
-        })?;
+        erasing::finish(store.as_ref(), &attachments, clock.now()).map_err(damaged("what was being erased"))?;
+        let people = PeopleInForce::read(store.as_ref()).map_err(damaged("the people"))?;
         let writer = LogWriter::start(Arc::clone(&store), Arc::clone(&hub), settings.durability)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let links = Links::new(settings.public_url.as_deref().unwrap_or(&settings.address_url));
@@ -230,10 +234,7 @@ impl Host {
         });
         shared.registry.belongs_to(&shared);
         shared.hub.belongs_to(&shared);
-        let root = RootActor::new(Arc::clone(&shared)).map_err(|fault| match fault {
-            FoldFault::Log(fault) => fault,
-            other => LogFault::Damaged { place: "the root channel".into(), problem: other.to_string() },
-        })?;
+        let root = RootActor::new(Arc::clone(&shared)).map_err(damaged("the root channel"))?;
         let _ = shared.root.set(root.start());
         owed::wait(&shared);
         Ok(Arc::new(Self { shared }))
@@ -396,8 +397,8 @@ impl Host {
             held: Arc::new(caller.connection.received.hold_action(action.get().len())),
         };
         let mut value = value;
+        message::clean(&mut value);
         if let Some(message) = sent::message_of(&mut value) {
-            sent::clean(message);
             sent::lighten(message);
         }
         // What is refused goes the same way, so that a client hears of its actions in the order in which it sent them.
@@ -440,7 +441,7 @@ impl Host {
             return Ok(());
         }
         let text = match operation {
-            Some(operation) => format!("needs {operation}, which was not granted"),
+            Some(operation) => operation.not_granted(),
             None => "is not granted to anybody".to_owned(),
         };
         Err(Rejection::new(Code::NotPermitted, text))
@@ -685,11 +686,7 @@ impl Host {
             about: None,
             action: change.bytes(),
         };
-        let (answered, answer) = tokio::sync::oneshot::channel();
-        let reply = Box::new(move |answer| drop(answered.send(answer)));
-        self.shared.tell_root(RootMessage::Record { batch: Batch { events: vec![event], rows: Vec::new() }, reply })?;
-        let stopping = |_| Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
-        answer.await.map_err(stopping)?.map(|_| ())
+        self.shared.record(Batch { events: vec![event], rows: Vec::new() }).await
     }
 
     /// What is remembered of a client, as it was given to [`Host::remember_client`].

@@ -79,6 +79,17 @@ impl Host {
             let text = format!("there is a session {uri} already");
             Refusal::new(RefusalKind::SessionExists, "session-exists", text)
         };
+        // What is sent to the short name of its first chat may not come out in somebody else's.
+        let short = catalogue::last_segment(uri).map(|segment| format!("ahp-chat:/{segment}"));
+        if let Some(short) = short
+            && registry
+                .resolve(&short)
+                .map_err(Refusal::log_unavailable)?
+                .is_some_and(|it| it.channel.as_str() == short)
+        {
+            let text = format!("{short}, the short name of its first chat, is the name of another chat");
+            return Err(Refusal::new(RefusalKind::SessionExists, "session-exists", text));
+        }
         let id =
             registry.reserve(uri, ChannelKind::Session, None).map_err(Refusal::log_unavailable)?.ok_or_else(taken)?;
         let first = first_chat_uri(uri);

@@ -8,8 +8,8 @@ use super::{Host, SnapshotJson, not_found};
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::identity::Identity;
 use crate::actors::registry::first_chat_uri;
+use crate::actors::shared::Shared;
 use crate::attachments::{FileRef, references};
-use crate::events::channel::ROOT;
 use crate::events::rows::{ChannelKind, ChannelRow};
 use crate::events::{Channel, ChannelId, Kind, LogFault, ServerSeq, Store};
 use crate::projections::action::type_of;
@@ -81,32 +81,30 @@ impl Host {
 }
 
 impl Host {
-    /// The channel that is stored under `uri`, or that it names now, where `who` may read it: a closed chat and a disposed
-    /// session are for those who read the log. Reads the store.
+    /// See [`Shared::stored`].
     ///
     /// # Errors
     /// [`FoldFault`] when it cannot be read.
     pub fn stored(&self, who: &Identity, uri: &str) -> Result<Option<(ChannelKind, ChannelId)>, FoldFault> {
-        let Some(row) = catalogue::channel(self.shared.store.as_ref(), uri)? else {
-            return Ok(self.shared.find(who, uri)?.map(|found| (found.kind, found.id)));
-        };
-        let may = who.is_root()
-            || match self.shared.registry.resolve(uri)?.filter(|found| found.channel.as_str() == uri) {
-                Some(found) => self.shared.may_read(who, &found),
-                None => self.may_read_log(who, Some(&row))?,
-            };
-        Ok(may.then_some((row.kind, ChannelId(row.id))))
+        self.shared.stored(who, uri)
     }
 
-    /// Whether `who` may read what is stored under `uri`; see [`Host::stored`].
+    /// See [`Shared::may_read_log`].
+    ///
+    /// # Errors
+    /// [`FoldFault`] when the store cannot be read.
+    pub fn may_read_log(&self, who: &Identity, row: Option<&ChannelRow>) -> Result<bool, FoldFault> {
+        self.shared.may_read_log(who, row)
+    }
+
+    /// Whether `who` may read what is stored under `uri`. Reads the store.
     pub fn may_read_stored(&self, who: &Identity, uri: &str) -> bool {
-        who.is_root() || uri == ROOT && self.shared.is_known(who) || matches!(self.stored(who, uri), Ok(Some(_)))
+        self.shared.may_read_stored(who, uri)
     }
 
-    /// Whether `who` may read the log of what is stored under `uri`.
+    /// Whether `who` may read the log of what is stored under `uri`. Reads the store.
     pub fn may_read_log_of(&self, who: &Identity, uri: &str) -> bool {
-        let row = || catalogue::channel(self.shared.store.as_ref(), uri).ok().flatten();
-        who.is_root() || self.may_read_log(who, row().as_ref()).unwrap_or(false)
+        self.shared.may_read_log_of(who, uri)
     }
 
     /// Whether `who` may read a chat that refers to a stored attachment. Reads the store.
@@ -114,10 +112,49 @@ impl Host {
     /// # Errors
     /// [`FoldFault`] when it cannot be read.
     pub fn may_read_attachment(&self, who: &Identity, file: FileRef) -> Result<bool, FoldFault> {
+        self.shared.may_read_attachment(who, file)
+    }
+}
+
+/// Who may read what is stored. All of it reads the store.
+impl Shared {
+    /// The channel that is stored under `uri`, or that it names now, where `who` may read it: a closed chat and a disposed
+    /// session are for those who read the log.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn stored(&self, who: &Identity, uri: &str) -> Result<Option<(ChannelKind, ChannelId)>, FoldFault> {
+        let Some(row) = catalogue::channel(self.store.as_ref(), uri)? else {
+            return Ok(self.find(who, uri)?.map(|found| (found.kind, found.id)));
+        };
+        let may = who.is_root()
+            || match self.registry.resolve(uri)?.filter(|found| found.channel.as_str() == uri) {
+                Some(found) => self.may_read(who, &found),
+                None => self.may_read_log(who, Some(&row))?,
+            };
+        Ok(may.then_some((row.kind, ChannelId(row.id))))
+    }
+
+    /// Whether `who` may read what is stored under `uri`; see [`Host::stored`].
+    pub fn may_read_stored(&self, who: &Identity, uri: &str) -> bool {
+        who.is_root() || matches!(self.stored(who, uri), Ok(Some(_)))
+    }
+
+    /// Whether `who` may read the log of what is stored under `uri`.
+    pub fn may_read_log_of(&self, who: &Identity, uri: &str) -> bool {
+        let row = || catalogue::channel(self.store.as_ref(), uri).ok().flatten();
+        who.is_root() || self.may_read_log(who, row().as_ref()).unwrap_or(false)
+    }
+
+    /// Whether `who` may read a chat that refers to a stored attachment.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn may_read_attachment(&self, who: &Identity, file: FileRef) -> Result<bool, FoldFault> {
         if who.is_root() {
             return Ok(true);
         }
-        let store = self.shared.store.as_ref();
+        let store = self.store.as_ref();
         for chat in references::chats_of(store, file)? {
             if catalogue::uri(store, chat)?.is_some_and(|uri| self.may_read_stored(who, uri.as_str())) {
                 return Ok(true);
@@ -126,17 +163,27 @@ impl Host {
         Ok(false)
     }
 
+    /// Whether `who` may name a stored attachment in a message of `session`: one that they may read, or that is on its way into
+    /// a chat of the session, so that nothing refers to it yet.
+    ///
+    /// # Errors
+    /// [`FoldFault`] when it cannot be read.
+    pub fn may_name_attachment(&self, who: &Identity, file: FileRef, session: ChannelId) -> Result<bool, FoldFault> {
+        let is_new = || references::chats_of(self.store.as_ref(), file).map(|chats| chats.is_empty());
+        Ok(self.may_read_attachment(who, file)? || (file.folder == session.0 && is_new()?))
+    }
+
     /// Whether `who` may read the log of the channel with this row, or all of it.
     ///
     /// # Errors
     /// [`FoldFault`] when the store cannot be read.
     pub fn may_read_log(&self, who: &Identity, row: Option<&ChannelRow>) -> Result<bool, FoldFault> {
-        if self.shared.may(who, Operation::LogRead, None) {
+        if self.may(who, Operation::LogRead, None) {
             return Ok(true);
         }
         let Some(row) = row.filter(|row| row.session != 0) else { return Ok(false) };
-        let session = catalogue::uri(self.shared.store.as_ref(), ChannelId(row.session))?;
-        Ok(session.is_some_and(|session| self.shared.may(who, Operation::LogRead, Some(session.as_str()))))
+        let session = catalogue::uri(self.store.as_ref(), ChannelId(row.session))?;
+        Ok(session.is_some_and(|session| self.may(who, Operation::LogRead, Some(session.as_str()))))
     }
 }
 

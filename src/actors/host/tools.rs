@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::{Host, not_found};
-use crate::actors::chat::message::SENDER;
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::identity::Identity;
 use crate::actors::transcript::{Cursor, Filling, turn_text};
@@ -62,11 +59,11 @@ impl Host {
         before: Option<&str>,
     ) -> Result<TranscriptPage, Refusal> {
         let (id, session) = self.chat_of_link(uri)?;
-        if session != user.session && !self.asker_may_read(user, session) {
+        let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
+        if session != user.session && !self.askers_may_read(user, session).map_err(damaged)? {
             return Err(not_found(uri));
         }
         let store = self.shared.store.as_ref();
-        let damaged = |fault: FoldFault| Refusal::new(RefusalKind::Internal, "damaged", fault.to_string());
         let at = replay::fold::<ChatFold>(store, id, ServerSeq::MAX, true).map_err(damaged)?;
         let Some(at) = at else { return Err(not_found(uri)) };
         let cursor = match before.map(|text| (text, Cursor::parse(text))) {
@@ -85,15 +82,23 @@ impl Host {
         })
     }
 
-    /// Whether the person whose turn the agent works on may read the chats of another session. Where nobody asked, nobody may.
-    fn asker_may_read(&self, user: &ToolUser, session: ChannelId) -> bool {
-        let store = self.shared.store.as_ref();
-        let Ok(Some(found)) = self.shared.registry.resolve(user.chat.as_str()) else { return false };
-        let Ok(Some(at)) = replay::fold::<ChatFold>(store, found.id, ServerSeq::MAX, true) else { return false };
-        let meta = at.fold.state.active_turn.and_then(|turn| turn.message.meta);
-        let Some(asker) = meta.as_ref().and_then(|meta| meta.get(SENDER)).and_then(Value::as_str) else { return false };
-        let uri = self.shared.registry.session_uri(session).ok().flatten();
-        uri.is_some_and(|uri| self.shared.may(&Identity::bare(asker), Operation::ChatTurns, Some(uri.as_str())))
+    /// Whether an agent may read the chats of another session for those whose work it does. Its token is its session's, and the
+    /// chat is what it says: so everybody may have to whose turns run in the session, and somebody has to have asked in the chat.
+    fn askers_may_read(&self, user: &ToolUser, session: ChannelId) -> Result<bool, FoldFault> {
+        let (store, registry) = (self.shared.store.as_ref(), &self.shared.registry);
+        let Some(uri) = registry.session_uri(session)? else { return Ok(false) };
+        let may = |asker: &String| self.shared.may(&Identity::bare(asker), Operation::ChatTurns, Some(uri.as_str()));
+        let mut is_asked = false;
+        for running in self.running()? {
+            let chat = registry.resolve(running.uri.as_str())?.filter(|chat| chat.session == user.session);
+            let Some(chat) = chat else { continue };
+            let Some(at) = replay::fold::<ChatFold>(store, chat.id, ServerSeq::MAX, true)? else { continue };
+            if !at.fold.askers.iter().all(may) {
+                return Ok(false);
+            }
+            is_asked |= chat.channel == user.chat && at.fold.state.active_turn.is_some() && !at.fold.askers.is_empty();
+        }
+        Ok(is_asked)
     }
 
     /// The chat that a link stands for, and its session.

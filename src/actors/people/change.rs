@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::oneshot;
 
 use crate::actors::command::{Refusal, RefusalKind};
 use crate::actors::host::Host;
 use crate::actors::identity::Identity;
-use crate::actors::root::RootMessage;
 use crate::actors::shared::Shared;
 use crate::clock::{self, Millis};
 use crate::events::rows::ChannelKind;
@@ -298,11 +296,7 @@ async fn record(
         action: fact.bytes(),
     };
     let batch = Batch { events: facts.iter().map(event).collect(), rows };
-    let (answered, answer) = oneshot::channel();
-    let reply = Box::new(move |answer| drop(answered.send(answer)));
-    let stopping = || Refusal::new(RefusalKind::Unavailable, "busy", "the host is stopping");
-    shared.tell_root(RootMessage::Record { batch, reply })?;
-    answer.await.map_err(|_| stopping())??;
+    shared.record(batch).await?;
     *channel = Some(id);
     Ok(())
 }

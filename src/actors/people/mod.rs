@@ -19,6 +19,7 @@ use crate::events::rows::ChannelKind;
 use crate::events::{Channel, ChannelId, ServerSeq, Store};
 use crate::projections::people::{Grant, Operation, PEOPLE, People};
 use crate::projections::{FoldFault, catalogue, replay};
+use crate::telemetry;
 
 /// The people in force.
 #[derive(Default)]
@@ -123,6 +124,9 @@ impl Shared {
         }
         if super::host::is_watch(channel) {
             return Reads::known(self.may(who, Operation::FileRead, None));
+        }
+        if telemetry::is_telemetry(channel) {
+            return Reads::known(self.may(who, Operation::HostRead, None));
         }
         match self.registry.resolve(channel) {
             Ok(Some(found)) => Reads::known(self.may_read(who, &found)),

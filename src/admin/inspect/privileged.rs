@@ -2,6 +2,7 @@
 //!
 //! Source: AHP threat model, audit of privileged actions.
 
+use crate::actors::identity::Identity;
 use crate::events::Record;
 use crate::projections::action::type_of;
 
@@ -29,6 +30,5 @@ const PRIVILEGED: &[&str] = &[
 
 /// Whether `record` is marked: of those types, and not of the host's or an agent's own accord.
 pub fn is_privileged(record: &Record) -> bool {
-    let by_somebody = record.principal.starts_with("user:") || record.principal.starts_with("root:");
-    by_somebody && PRIVILEGED.contains(&&*type_of(&record.action))
+    Identity::is_of_somebody(&record.principal) && PRIVILEGED.contains(&&*type_of(&record.action))
 }

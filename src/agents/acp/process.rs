@@ -49,18 +49,18 @@ impl AgentProcess for AcpProcess {
 }
 
 async fn run(mut chat: Chat, mut inputs: UnboundedReceiver<AgentInput>, events: AgentSink) {
-    let problem = loop {
+    let over = loop {
         match live::run(&mut chat, &mut inputs, &events).await {
             Over::Closed => return,
-            Over::Gone(problem) => break problem,
+            Over::Gone(problem) => break AgentEvent::Gone { problem },
             Over::Down(problem) => {
                 if !chat.is_asked(&mut inputs) {
-                    break problem;
+                    break AgentEvent::Left { problem };
                 }
             }
         }
     };
-    chat.out.push_back(AgentEvent::Gone { problem });
+    chat.out.push_back(over);
     for event in chat.out.drain(..) {
         if events.send(event).await.is_err() {
             return;

@@ -25,10 +25,10 @@ use super::wire::{Chunk, Content, ImageUrl, Part, Request, StreamOptions, Tool, 
 use crate::actors::agent::{
     AgentEvent, AgentInput, AgentSink, Conversation, Ending, ProcessStart, Prompt, PromptBlock,
 };
-use crate::actors::chat::message;
 use crate::actors::resource_tokens::{ResourceToken, ResourceTokens};
 use crate::actors::tools::HostTools;
 use crate::clock::Clock;
+use crate::projections::chat;
 
 /// The word for the end of a turn. The host holds the conversation, so any turn can be gone back to.
 const REWIND_POINT: &str = "host";
@@ -283,7 +283,7 @@ impl<'a> Turn<'a> {
     fn token_of_sender(&self) -> Result<Option<ResourceToken>, Fault> {
         let Some(resource) = &self.desk.endpoint.resource else { return Ok(None) };
         // What nobody sent is asked in nobody's name.
-        let sender = message::sender(&self.prompt.message).unwrap_or_default();
+        let sender = chat::sender(&self.prompt.message).unwrap_or_default();
         let found = self.desk.resource_tokens.find(sender, &resource.resource, self.desk.clock.now());
         found.map(Some).map_err(|reason| Fault::no_token(resource, reason))
     }

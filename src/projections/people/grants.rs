@@ -116,6 +116,13 @@ operations! {
     HostAdmin = Host "admin" false,
 }
 
+impl Operation {
+    /// What somebody is told who was not granted it.
+    pub fn not_granted(self) -> String {
+        format!("needs {self}, which was not granted")
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.subject().word(), self.word())

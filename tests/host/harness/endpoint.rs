@@ -13,6 +13,8 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::served::Served;
+
 /// The end of a stream.
 pub const DONE: &str = "data: [DONE]\n\n";
 /// How often a stream that hangs says that it is there, so that whoever writes it learns that nobody reads.
@@ -70,8 +72,7 @@ struct Shared {
 pub struct FakeEndpoint {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _served: Served,
 }
 
 impl FakeEndpoint {
@@ -79,25 +80,18 @@ impl FakeEndpoint {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::<Shared>::default();
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let served = Data::from(Arc::clone(&shared));
-        let thread = std::thread::spawn(move || {
-            actix_web::rt::System::new().block_on(async move {
-                let factory = move || {
-                    App::new()
-                        .app_data(served.clone())
-                        .app_data(web::PayloadConfig::new(64 << 20))
-                        .route("/v1/models", web::get().to(models))
-                        .route("/v1/chat/completions", web::post().to(complete))
-                };
-                let server = HttpServer::new(factory).workers(1).disable_signals().listen(listener).unwrap().run();
-                let handle = server.handle();
-                actix_web::rt::spawn(server);
-                let _ = stopped.await;
-                handle.stop(false).await;
-            });
+        let data = Data::from(Arc::clone(&shared));
+        let served = Served::on(listener, move |listener| {
+            let factory = move || {
+                App::new()
+                    .app_data(data.clone())
+                    .app_data(web::PayloadConfig::new(64 << 20))
+                    .route("/v1/models", web::get().to(models))
+                    .route("/v1/chat/completions", web::post().to(complete))
+            };
+            HttpServer::new(factory).workers(1).disable_signals().listen(listener).unwrap().run()
         });
-        Self { address, shared, stop: Some(stop), thread: Some(thread) }
+        Self { address, shared, _served: served }
     }
 
     /// The next request that has no answer yet gets this one. What has none is answered with what was said last.
@@ -127,15 +121,6 @@ impl FakeEndpoint {
     /// How many of its answers are being read.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for FakeEndpoint {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -10,8 +11,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use scrollback::access::oidc::OidcSettings;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+
+use super::served::Served;
 
 /// A key of tests and of nothing else.
 const RSA_TEST_KEY: &str = include_str!("../../fixtures/oidc/rsa-test-key.pem");
@@ -47,8 +51,21 @@ pub struct FakeIssuer {
     /// Of TLS, the certificate that signs its own.
     pub ca: Option<String>,
     shared: Arc<Shared>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _served: Served,
+}
+
+/// What a host is told of an issuer at this URL.
+pub fn settings(issuer: &str) -> OidcSettings {
+    OidcSettings {
+        issuer: issuer.to_owned(),
+        audience: vec!["scrollback".into()],
+        user_claim: "sub".into(),
+        roles_claim: Some("roles".into()),
+        default_roles: Vec::new(),
+        ca: None,
+        keys_ttl: Duration::from_secs(3_600),
+        leeway: Duration::from_secs(60),
+    }
 }
 
 impl FakeIssuer {
@@ -84,29 +101,22 @@ impl FakeIssuer {
             odd: [Mutex::default(), Mutex::default()],
             asked: [AtomicUsize::new(0), AtomicUsize::new(0)],
         });
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let served = Data::from(Arc::clone(&shared));
-        let thread = std::thread::spawn(move || {
-            actix_web::rt::System::new().block_on(async move {
-                let factory = move || {
-                    App::new()
-                        .app_data(served.clone())
-                        .route("/.well-known/openid-configuration", web::get().to(configuration))
-                        .route("/keys", web::get().to(keys))
-                };
-                let server = HttpServer::new(factory).workers(1).disable_signals();
-                let server = match config {
-                    Some(config) => server.listen_rustls_0_23(listener, config).unwrap(),
-                    None => server.listen(listener).unwrap(),
-                };
-                let server = server.run();
-                let handle = server.handle();
-                actix_web::rt::spawn(server);
-                let _ = stopped.await;
-                handle.stop(false).await;
-            });
+        let data = Data::from(Arc::clone(&shared));
+        let served = Served::on(listener, move |listener| {
+            let factory = move || {
+                App::new()
+                    .app_data(data.clone())
+                    .route("/.well-known/openid-configuration", web::get().to(configuration))
+                    .route("/keys", web::get().to(keys))
+            };
+            let server = HttpServer::new(factory).workers(1).disable_signals();
+            let server = match config {
+                Some(config) => server.listen_rustls_0_23(listener, config).unwrap(),
+                None => server.listen(listener).unwrap(),
+            };
+            server.run()
         });
-        Self { url, ca, shared, stop: Some(stop), thread: Some(thread) }
+        Self { url, ca, shared, _served: served }
     }
 
     /// Publishes these keys and no others.
@@ -126,15 +136,6 @@ impl FakeIssuer {
     /// How often it was asked for `page`.
     pub fn asked(&self, page: Page) -> usize {
         self.shared.asked[page as usize].load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for FakeIssuer {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -12,6 +12,7 @@ mod metrics;
 mod mirror;
 mod random;
 pub mod rebuilt;
+mod served;
 mod store;
 pub mod walk;
 

@@ -1,13 +1,12 @@
 //! Drafts, titles, and the marks "read" and "archived": durable at once, whatever runs, and no agent is woken.
 
-use ahp_types::actions::{ChatDraftChangedAction, StateAction};
+use ahp_types::actions::ChatDraftChangedAction;
 use ahp_types::state::SessionStatus;
-use serde_json::Value;
 
 use super::turn_started::session_title;
 use super::{Entry, Verdict, View};
 use crate::actors::chat::message;
-use crate::actors::rejection::{Code, Rejection};
+use crate::actors::rejection::Rejection;
 use crate::actors::session;
 use crate::projections::action::Action;
 
@@ -37,19 +36,9 @@ pub fn title(view: &View<'_>, title: &str, action: Action) -> Result<Verdict, Re
 }
 
 /// `chat/draftChanged`: refused for its size alone, never for what the session is doing.
-pub fn draft(view: &View<'_>, change: &ChatDraftChangedAction, action: &Action) -> Result<Verdict, Rejection> {
+pub fn draft(view: &View<'_>, change: &ChatDraftChangedAction, action: Action) -> Result<Verdict, Rejection> {
     if let Some(draft) = &change.draft {
         message::check(draft, &view.core.shared.settings)?;
     }
-    let mut value: Value =
-        serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
-    if let Some(draft) = value.get_mut("draft") {
-        message::clean(draft);
-    }
-    let cleaned = Action::from_json(value)?;
-    let unchanged = match &cleaned.decoded {
-        StateAction::ChatDraftChanged(cleaned) => cleaned.draft == view.chat().draft,
-        _ => false,
-    };
-    Ok(Verdict::unless(unchanged, cleaned))
+    Ok(Verdict::unless(change.draft == view.chat().draft, action))
 }

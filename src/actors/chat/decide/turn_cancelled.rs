@@ -8,12 +8,10 @@ use ahp_types::actions::{ChatTurnCancelledAction, StateAction};
 
 use super::{Effect, Entry, Verdict, View};
 use crate::actors::chat::ending;
+use crate::actors::chat::message::SUBAGENTS;
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
 use crate::projections::fact::Fact;
-
-/// The key of the action's `_meta` that asks for the end of the workers in the background too.
-const SUBAGENTS: &str = "scrollback.subagents";
 
 fn stops_background(cancel: &ChatTurnCancelledAction) -> bool {
     cancel.meta.as_ref().and_then(|meta| meta.get(SUBAGENTS)).and_then(serde_json::Value::as_bool) == Some(true)

@@ -4,20 +4,20 @@
 //! before it ended, nobody waits for any more. Source: AHP `chat/turnResume`.
 
 use ahp_types::actions::ChatTurnResumeAction;
-use serde_json::Value;
 
 use super::{Effect, Entry, Verdict, View, ready};
-use crate::actors::chat::{message, unanswered};
+use crate::actors::chat::unanswered;
 use crate::actors::rejection::{Code, Rejection};
 use crate::projections::action::Action;
 use crate::projections::chat::is_resumable;
+use crate::projections::fact::Fact;
 
 /// Decides.
 ///
 /// # Errors
 /// [`Code::NotReady`]; [`Code::TurnInProgress`]; [`Code::UnknownTurn`] for any turn but the latest; [`Code::Malformed`] where
 /// that did not end in a resumable error.
-pub fn decide(view: &View<'_>, resume: &ChatTurnResumeAction, action: &Action) -> Result<Verdict, Rejection> {
+pub fn decide(view: &View<'_>, resume: &ChatTurnResumeAction, action: Action) -> Result<Verdict, Rejection> {
     ready(view.core)?;
     if let Some(active) = view.active() {
         return Err(Rejection::new(Code::TurnInProgress, format!("turn {active} is running")));
@@ -30,15 +30,8 @@ pub fn decide(view: &View<'_>, resume: &ChatTurnResumeAction, action: &Action) -
         let text = format!("turn {} did not end in an error that can be resumed", last.id);
         return Err(Rejection::new(Code::Malformed, text));
     }
-    let mut entries = vec![Entry::Client(cleaned(action)?)];
+    let by = view.client.caller.principal.to_string();
+    let mut entries = vec![Entry::Client(action), Entry::Fact(Fact::TakenUp { by })];
     entries.extend(unanswered::settle(&last.id, &last.response_parts));
     Ok(Verdict::with(entries, vec![Effect::Prompt { turn_id: last.id.clone() }]))
-}
-
-/// The action without what only the host says.
-fn cleaned(action: &Action) -> Result<Action, Rejection> {
-    let mut value: Value =
-        serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
-    message::clean(&mut value);
-    Ok(Action::from_json(value)?)
 }

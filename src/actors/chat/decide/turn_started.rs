@@ -53,7 +53,7 @@ fn is_start(time: &str) -> bool {
     is_read && clock::parse_rfc3339(time).is_some_and(|at| YEARS.contains(&at))
 }
 
-/// The action with its sender in the message, and nothing in it that only the host says.
+/// The action with its sender in the message, and no queued message that it came from: only the host says that.
 fn signed(action: &Action, principal: &str) -> Result<Action, Rejection> {
     let mut value: Value =
         serde_json::from_slice(&action.bytes).map_err(|e| Rejection::new(Code::Malformed, e.to_string()))?;
@@ -63,7 +63,6 @@ fn signed(action: &Action, principal: &str) -> Result<Action, Rejection> {
     if let Some(object) = value.as_object_mut() {
         object.remove("queuedMessageId");
     }
-    message::clean(&mut value);
     Ok(Action::from_json(value)?)
 }
 
