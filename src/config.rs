@@ -55,6 +55,9 @@ pub struct Config {
     /// How long what was shown may wait for the disk with `durability = "interval"`.
     #[serde(with = "kinds::span")]
     pub commit_interval: Duration,
+    /// The collector of OpenTelemetry that is sent the trails of messages and turns.
+    #[serde(with = "kinds::optional_text")]
+    pub otlp_endpoint: Option<String>,
     /// What is logged: a level, or directives such as `info,scrollback::actors=debug`.
     #[serde(with = "kinds::text")]
     pub log_level: String,
@@ -354,6 +357,7 @@ impl Config {
             commit_interval: Duration::from_millis(100),
             log_level: "info".into(),
             log_format: LogFormat::Text,
+            otlp_endpoint: None,
             host_name: environment.host_name(),
             default_directory: home.clone(),
             allowed_directories: vec![home],
@@ -453,6 +457,12 @@ impl Config {
             (Some(_), None) => return Some(("tls_certificate", "wants tls_key beside it".into())),
             (None, Some(_)) => return Some(("tls_key", "wants tls_certificate beside it".into())),
             _ => {}
+        }
+        if self.otlp_endpoint.as_deref().is_some_and(|url| !is_base_url(url)) {
+            return Some((
+                "otlp_endpoint",
+                "wants http:// or https:// and a host, such as http://127.0.0.1:4318".into(),
+            ));
         }
         if self.tls_reload_interval.is_zero() {
             return Some(("tls_reload_interval", "wants more than 0".into()));

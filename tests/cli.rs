@@ -6,8 +6,11 @@
 mod command;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use command::{Host, filled, host_file, run, scrollback};
 use scrollback::events::rows::ChannelKind;
@@ -67,6 +70,82 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
         fs::write(home.path().join("s.toml"), text).unwrap();
         refused(&["serve", "--config", "s.toml"], &[&["s.toml"], words.as_slice()].concat());
     }
+}
+
+/// A collector that keeps what it was sent: head and body of each request.
+fn collector() -> (u16, mpsc::Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, (sender, receiver)) = (listener.local_addr().unwrap().port(), mpsc::channel());
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut socket = BufReader::new(socket);
+            loop {
+                let (mut head, mut length) = (String::new(), 0);
+                while socket.read_line(&mut head).is_ok_and(|read| read > 2) {}
+                for line in head.lines() {
+                    let (name, value) = line.split_once(':').unwrap_or_default();
+                    if name.eq_ignore_ascii_case("content-length") {
+                        length = value.trim().parse().unwrap();
+                    }
+                }
+                let mut body = vec![0; length];
+                if head.is_empty() || socket.read_exact(&mut body).is_err() {
+                    break;
+                }
+                let _ = sender.send((head, body));
+                socket.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            }
+        }
+    });
+    (port, receiver)
+}
+
+/// What makes a session and has its agent answer in it.
+fn turn(session: &str, text: &str) -> [Value; 2] {
+    let message = json!({ "text": text, "origin": { "kind": "user" } });
+    [
+        json!({ "method": "createSession", "params": { "channel": session, "provider": "demo" } }),
+        json!({ "method": "createChat", "params": { "channel": session, "chat": "ahp-chat:/c", "initialMessage": message } }),
+    ]
+}
+
+#[tokio::test]
+async fn the_trails_of_messages_and_turns_go_to_a_collector_without_what_is_said() {
+    let (home, (port, sent)) = (home(), collector());
+    let data = home.path().join("data");
+    let mut command = scrollback(home.path(), &["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    let host = Host::spawn(command.env("SCROLLBACK_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")));
+    ask(&host, &turn("ahp-session:/traced", "a secret of mine")).await;
+    // What is left is sent when the host stops.
+    assert_eq!(host.stop("TERM").0, 0);
+    let (mut heads, mut bodies) = (String::new(), Vec::new());
+    while let Ok((head, body)) = sent.recv_timeout(Duration::from_secs(1)) {
+        heads.push_str(&head);
+        bodies.extend(body);
+    }
+    assert!(heads.starts_with("POST /v1/traces "), "{heads}");
+    let has = |text: &str| bodies.windows(text.len()).any(|window| window == text.as_bytes());
+    for name in ["scrollback", "turn", "message", "createSession", "ahp-session:/traced", "demo"] {
+        assert!(has(name), "{name} is missing");
+    }
+    assert!(!has("a secret of mine"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_not_there_is_said_in_the_log_and_holds_nothing_up() {
+    let home = home();
+    let refused =
+        scrollback(home.path(), &["serve"]).env("SCROLLBACK_OTLP_ENDPOINT", "collector:4318").output().unwrap();
+    command::Ran::from(refused).is_refused(2, &["SCROLLBACK_OTLP_ENDPOINT", "http://127.0.0.1:4318"]);
+    let data = home.path().join("data");
+    let mut command = scrollback(home.path(), &["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    let log = home.path().join("host.log");
+    let command = command.env("SCROLLBACK_OTLP_ENDPOINT", "http://127.0.0.1:9");
+    let host = Host::spawn_logging(command, fs::File::create(&log).unwrap().into());
+    ask(&host, &turn("ahp-session:/traced", "hello")).await;
+    assert_eq!(host.stop("TERM").0, 0);
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains("WARN") || log.contains("ERROR"), "{log}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The logs of the process, on stderr.
+//! What the process says of itself: its logs on stderr and to clients, its trails to a collector.
 
 use std::io::{IsTerminal, stderr};
 
@@ -6,14 +6,21 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
+use super::fault::CliFault;
 use crate::clock::Clock;
 use crate::config::{Config, Environment, LogFormat};
-use crate::telemetry::ToClients;
+use crate::telemetry::{ToClients, Traces};
 
 /// Writes what is logged from now on, at the configured level and in the configured format, and tells it to clients that ask.
-pub fn start(config: &Config, environment: &Environment) {
+/// Where there is a collector, returns what sends it the trails of messages and turns.
+///
+/// # Errors
+/// The collector's key, and why nothing can be sent there.
+pub fn start(config: &Config, environment: &Environment) -> Result<Option<Traces>, CliFault> {
+    let traces = config.otlp_endpoint.as_deref().map(Traces::start).transpose();
+    let traces = traces.map_err(|problem| CliFault::Usage(format!("otlp_endpoint: {problem}")))?;
     let colours = stderr().is_terminal() && !environment.no_color();
-    let filter = EnvFilter::builder().parse_lossy(directives(&config.log_level));
+    let filter = || EnvFilter::builder().parse_lossy(directives(&config.log_level));
     let lines = fmt::layer().with_writer(stderr).with_ansi(colours);
     let lines = match config.log_format {
         LogFormat::Text => lines.boxed(),
@@ -21,11 +28,17 @@ pub fn start(config: &Config, environment: &Environment) {
     };
     let to_clients = ToClients::start(Clock::system());
     let problem = to_clients.as_ref().err().map(ToString::to_string);
+    // Each has a filter of its own: a collector hears of trails that are not logged.
+    let logs = tracing_subscriber::registry()
+        .with(lines.with_filter(filter()))
+        .with(to_clients.ok().map(|layer| layer.with_filter(filter())))
+        .with(traces.as_ref().map(Traces::layer));
     // A second subscriber in one process is a test's: the first one goes on.
-    let _ = tracing_subscriber::registry().with(filter).with(lines).with(to_clients.ok()).try_init();
+    let _ = logs.try_init();
     if let Some(problem) = problem {
         tracing::warn!(problem, "clients are not told what is logged");
     }
+    Ok(traces)
 }
 
 /// What is shown at a level. At `info` the web server would tell of each of its threads; what goes wrong in the engine is

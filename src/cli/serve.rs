@@ -30,6 +30,7 @@ use crate::events::sled_store::SledStore;
 use crate::events::{DataDirectory, HostFile, Store};
 use crate::pages;
 use crate::protocol;
+use crate::telemetry::Traces;
 use crate::tools::{self, Tools};
 use crate::visuals::{self, Visuals};
 
@@ -55,7 +56,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     refuse_open_address(&loaded, token.is_some())?;
     refuse_unknown_agent(&loaded)?;
     let certificate = Certificate::configured(&loaded.config)?;
-    logs::start(&loaded.config, environment);
+    let traces = logs::start(&loaded.config, environment)?;
     let directory = DataDirectory::open_or_create(&loaded.config.data)?;
     let programs = agents::programs(&loaded, environment, Some(directory.path()))?;
     let agents = agents::all(&loaded, environment, &programs, Some(directory.path()));
@@ -65,6 +66,7 @@ pub fn run(args: &ServeArgs, environment: &Environment) -> Result<(), CliFault> 
     programs.shut_down();
     // Also where serving failed: what is in the log is closed in order.
     let closed = store.close_clean();
+    traces.iter().for_each(Traces::end);
     served?;
     Ok(closed?)
 }

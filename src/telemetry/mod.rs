@@ -5,10 +5,12 @@
 //! and agents say is in it. Source: AHP telemetry channel; OTLP, the data model of logs.
 
 mod records;
+mod traces;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use records::{Record, Severity, ToClients, payload};
+pub use traces::Traces;
 
 /// What the names of the channels begin with; a severity follows.
 const CHANNEL: &str = "ahp-otlp://logs/";

@@ -6,6 +6,7 @@ use ahp_types::actions::{
     ChatTurnCancelledAction, ChatTurnCompleteAction, StateAction,
 };
 use ahp_types::state::{ErrorInfo, ErrorResponsePart, ResponsePart, SystemNotificationResponsePart};
+use tracing::Span;
 
 use super::ChatActor;
 use super::decide::Entry;
@@ -115,6 +116,7 @@ impl ChatActor {
         };
         self.close_part();
         self.handed = None;
+        self.trail = Span::none();
         self.record(by, entries, effects, ctx);
     }
 

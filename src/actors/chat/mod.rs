@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
+use tracing::Span;
 
 use super::agent::{AgentEvent, AgentInput};
 use super::command::{ChatCommand, Reply};
@@ -175,6 +176,8 @@ pub struct ChatActor {
     processes_started: u64,
     /// The turn that the process was prompted with.
     handed: Option<String>,
+    /// What a collector is told of that turn, from the prompt to its end.
+    trail: Span,
     /// The text part that more text of its kind goes into.
     open_part: Option<(text::TextKind, String)>,
     flush: Option<SpawnHandle>,
@@ -196,6 +199,7 @@ impl ChatActor {
             employer: None,
             processes_started: 0,
             handed: None,
+            trail: Span::none(),
             open_part: None,
             flush: None,
             in_flight: process::InFlight::new(limit),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use actix::{Addr, AsyncContext, Context};
 use ahp_types::common::JsonObject;
 use tokio::sync::{Notify, mpsc};
+use tracing::Span;
 
 use super::conversation::StoredConversation;
 use super::decide::Effect;
@@ -20,6 +21,7 @@ use crate::actors::tools::{HostTools, PATH, name_in_path};
 use crate::projections::chat::Point;
 use crate::projections::fact::MessageOf;
 use crate::projections::turns;
+use crate::telemetry::TRAIL;
 
 /// A process that was started.
 pub struct Process {
@@ -173,12 +175,20 @@ impl ChatActor {
         }
         self.list_process(ctx);
         self.handed = Some(turn_id.to_owned());
+        self.trail = self.trail_of(turn_id, attempt);
         // What a side chat is told of the other one stands first.
         let context = self.cell.borrow().fold.context.clone().filter(|_| self.is_first_turn());
         let blocks = context.into_iter().map(|text| PromptBlock::Text { text }).collect();
         let kind = compaction::kind(&message);
         let prompt = Prompt { turn_id: turn_id.to_owned(), message, blocks, attempt, kind };
         self.resolve(MessageOf::Turn(turn_id.to_owned()), AgentInput::Prompt(prompt), ctx);
+    }
+
+    /// The span of a turn: ids and names, and nothing that is said in it.
+    fn trail_of(&self, turn: &str, attempt: u32) -> Span {
+        let (core, cell) = (self.core.borrow(), self.cell.borrow());
+        let (session, chat, agent) = (core.channel.as_str(), cell.channel.as_str(), core.fold.state.provider.as_str());
+        tracing::info_span!(target: TRAIL, parent: None, "turn", session, chat, turn, agent, attempt)
     }
 
     /// Where the chat works elsewhere than its process was started in, the process ends, and another goes on with the
@@ -298,6 +308,7 @@ impl ChatActor {
             cell.takes_steering = None;
         }
         self.handed = None;
+        self.trail = Span::none();
     }
 }
 
