@@ -38,6 +38,9 @@ fn bad_usage_is_one_line_and_exit_2() {
     refused(&["log", "stats", "--url", "http://h", "--token-file", "/no/such"], &["--token-file", "/no/such"]);
     refused(&["serve", "--json"], &["--print-config"]);
     refused(&["completion", "tcsh"], &["tcsh"]);
+    refused(&["restore", "backup"], &["--data"]);
+    refused(&["log", "diff", "ahp-root://", "--from", "1"], &["--to"]);
+    refused(&["log", "import", "file", "--url", "http://h"], &["--url"]);
     refused(&["frobnicate"], &["frobnicate", "--help"]);
 }
 
@@ -548,7 +551,7 @@ fn print_config_shows_each_key_with_its_value_and_origin() {
 #[test]
 fn every_verb_has_help_on_stdout() {
     let home = home();
-    let verbs: [&[&str]; 10] = [
+    let verbs: [&[&str]; 14] = [
         &[],
         &["serve"],
         &["log"],
@@ -558,6 +561,10 @@ fn every_verb_has_help_on_stdout() {
         &["log", "diff"],
         &["log", "verify"],
         &["log", "stats"],
+        &["log", "export"],
+        &["log", "import"],
+        &["backup"],
+        &["restore"],
         &["completion"],
     ];
     for verb in verbs {

@@ -42,6 +42,7 @@ fn permitted(
     };
     let (operation, may) = match needs {
         Needs::Nothing | Needs::Reading | Needs::Action => return Ok(()),
+        Needs::Deployment => return Err(refused(format!("{name}: needs the token of the deployment"))),
         Needs::Somewhere(operation) => (operation, host.may_somewhere(who, operation)),
         Needs::New(operation) => (operation, host.may(who, operation, channel)),
         Needs::Operation(operation) => {

@@ -28,9 +28,11 @@ pub enum Needs {
     Reading,
     /// What its action needs.
     Action,
+    /// The deployment's token: nobody can be granted it.
+    Deployment,
 }
 
-use Needs::{Action, New, Nothing, Reading, Somewhere};
+use Needs::{Action, Deployment, New, Nothing, Reading, Somewhere};
 
 const fn op(operation: Operation) -> Needs {
     Needs::Operation(operation)
@@ -132,6 +134,8 @@ pub const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/log/window", Somewhere(LogRead)),
     ("GET", "/api/log/{seq}", Somewhere(LogRead)),
     ("POST", "/api/log/compact", op(LogAdmin)),
+    ("GET", "/api/log/export", op(LogAdmin)),
+    ("POST", "/api/backup", Deployment),
     ("POST", "/api/log/erase", op(LogAdmin)),
     ("POST", "/api/log/restore", op(LogAdmin)),
     ("GET", "/api/extent", Reading),

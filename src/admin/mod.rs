@@ -8,6 +8,7 @@
 mod agents;
 mod answer;
 mod attachments;
+mod backup;
 mod configuration;
 mod events;
 mod health;
@@ -100,6 +101,8 @@ pub fn routes(config: &mut web::ServiceConfig, admin: web::Data<Admin>) {
         .route("/api/log/stats", web::get().to(log::stats))
         .route("/api/log/verify", web::get().to(log::verify))
         .route("/api/log/compact", web::post().to(log::compact))
+        .route("/api/log/export", web::get().to(backup::export))
+        .route("/api/backup", web::post().to(backup::backup))
         .route("/api/log/erase", web::post().to(log::erase))
         .route("/api/log/restore", web::post().to(log::restore))
         .route("/api/log/window", web::get().to(windows::window))

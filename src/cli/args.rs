@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::actors::people::{MAX_EXPIRY, MIN_EXPIRY};
-use crate::config::Flag;
+use crate::config::{Environment, Flag};
 use crate::projections::people::{Grant, Role};
 
 /// An Agent Host Protocol host whose chats are logs.
@@ -28,6 +28,29 @@ pub enum Verb {
         #[command(subcommand)]
         verb: LogVerb,
     },
+    /// Make a consistent copy of everything, also of a running host; a second one into the same directory adds what is new
+    #[command(after_help = BACKUP_HELP)]
+    Backup {
+        /// The directory of the backup; made where it is missing
+        directory: PathBuf,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Bring a backup back into a new data directory, whole or up to an event
+    #[command(after_help = RESTORE_HELP)]
+    Restore {
+        /// The directory of the backup
+        directory: PathBuf,
+        /// The data directory to make; one that holds events is refused
+        #[arg(long, value_name = "NEW")]
+        data: PathBuf,
+        /// Nothing behind this event. Of one decision all events come, or none
+        #[arg(long, value_name = "SEQ")]
+        at: Option<u64>,
+        /// JSON for programs
+        #[arg(long)]
+        json: bool,
+    },
     /// People who share the host: their roles, grants and tokens
     #[command(arg_required_else_help = true, disable_help_subcommand = true, after_help = USER_HELP)]
     User {
@@ -42,6 +65,15 @@ pub enum Verb {
         shell: Shell,
     },
 }
+
+const BACKUP_HELP: &str = "\
+The files are written by who runs this; a running host only sends. It holds all that the data directory does, hashes of tokens \
+too: a host elsewhere (--url) is asked with the token of the deployment. Before it says that it is done, everything was read \
+again. Until then, and after a crash, the former backup in the directory is whole.";
+
+const RESTORE_HELP: &str = "\
+The log goes on behind a jump of its numbers, since the host that the backup was made of may have given more: no number is \
+given twice, and clients that saw later events get snapshots.";
 
 const SERVE_HELP: &str = "\
 When the host accepts connections it prints READY:<port> on stdout. SIGTERM or SIGINT ends it in order.
@@ -164,6 +196,24 @@ pub enum LogVerb {
         yes: bool,
         #[command(flatten)]
         place: Place,
+    },
+    /// Write the log as JSON lines, without hashes of tokens; attachments and visuals are in it
+    Export {
+        /// Only this channel, with what it needs: a chat's session, a session's chats, turns that a fork began with
+        #[arg(long, value_name = "URI")]
+        channel: Option<String>,
+        /// Into this file [default: stdout]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make a data directory of an export: the same states under the same numbers
+    Import {
+        /// The file; - for stdin
+        file: PathBuf,
+        #[command(flatten)]
+        place: NewPlace,
     },
     /// Sum up events and bytes, by channel and by type
     Stats {
@@ -317,6 +367,25 @@ pub struct Place {
     /// JSON for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// A data directory that is to be made.
+#[derive(Debug, Args)]
+pub struct NewPlace {
+    /// The data directory to make; one that holds events is refused [default: ./scrollback-data] [env: SCROLLBACK_DATA]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// JSON for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl NewPlace {
+    /// Where it is to be.
+    pub fn data(&self, environment: &Environment) -> PathBuf {
+        let named = || PathBuf::from(environment.get("SCROLLBACK_DATA").unwrap_or("./scrollback-data"));
+        self.data.clone().unwrap_or_else(named)
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

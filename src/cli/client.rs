@@ -73,8 +73,22 @@ impl Client {
         }
     }
 
+    /// Where the host is.
+    pub fn address(&self) -> &str {
+        &self.base
+    }
+
+    /// The lines that a POST of `body` is answered with, as they come.
+    pub fn post_for_lines(&self, path: &str, body: &serde_json::Value) -> Result<impl Read + use<>, CliFault> {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
+        let answer = self.with_token(request).send(body.to_string()).map_err(|error| self.not_reached(&error))?;
+        let status = answer.status();
+        let body = answer.into_body().into_reader();
+        if status.is_success() { Ok(body) } else { Err(self.refused(status, body)) }
+    }
+
     /// The body of the answer to a GET.
-    fn get(&self, path: &str, query: &[Pair]) -> Result<impl Read + use<>, CliFault> {
+    pub fn get(&self, path: &str, query: &[Pair]) -> Result<impl Read + use<>, CliFault> {
         let query = query.iter().map(|(name, value)| (*name, value.as_str()));
         let request = self.agent.get(format!("{}{path}", self.base)).query_pairs(query);
         let answer = self.with_token(request).call().map_err(|error| self.not_reached(&error))?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::actors::command::Refusal;
 use crate::admin::inspect::BadFilter;
+use crate::backup::BackupFault;
 use crate::config::ConfigFault;
 use crate::events::LogFault;
 use crate::projections::FoldFault;
@@ -63,6 +64,15 @@ impl From<LogFault> for CliFault {
 impl From<FoldFault> for CliFault {
     fn from(fault: FoldFault) -> Self {
         CliFault::Failed(fault.to_string())
+    }
+}
+
+impl From<BackupFault> for CliFault {
+    fn from(fault: BackupFault) -> Self {
+        match fault {
+            BackupFault::Gone => CliFault::BrokenPipe,
+            fault => CliFault::Failed(fault.to_string()),
+        }
     }
 }
 

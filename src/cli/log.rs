@@ -24,6 +24,10 @@ pub fn run(verb: LogVerb, environment: &Environment) -> Result<(), CliFault> {
         LogVerb::Diff { uri, from, to, place } => diff(&uri, (from, to), &place, environment),
         LogVerb::Verify { rebuild: true, place } => super::rebuilding::rebuild(&place, environment),
         LogVerb::Verify { place, .. } => verify(&place, environment),
+        LogVerb::Export { channel, output, place } => {
+            super::backup::export(channel.as_deref(), output.as_deref(), &place, environment)
+        }
+        LogVerb::Import { file, place } => super::backup::import(&file, &place, environment),
         LogVerb::Stats { place } => stats(&place, environment),
         LogVerb::Compact { before, place } => super::compacting::compact(before.as_deref(), &place, environment),
         LogVerb::Restore { uri, place } => super::keeping::restore(&uri, &place, environment),
@@ -187,7 +191,7 @@ fn verify(place: &Place, environment: &Environment) -> Result<(), CliFault> {
 }
 
 /// Runs `work`, which says on a terminal how far it is, and nothing elsewhere.
-fn with_progress<T>(work: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
+pub fn with_progress<T>(work: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
     let mut terminal = std::io::stderr();
     if !terminal.is_terminal() {
         return work(&mut |_| ());

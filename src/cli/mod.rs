@@ -6,6 +6,7 @@
 
 mod agents;
 mod args;
+mod backup;
 mod client;
 mod compacting;
 mod fault;
@@ -57,6 +58,8 @@ fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
         Verb::Serve(args) => serve::run(&args, environment),
         Verb::Agents(args) => agents::run(&args, environment),
         Verb::Log { verb } => log::run(verb, environment),
+        Verb::Backup { directory, place } => backup::backup(&directory, &place, environment),
+        Verb::Restore { directory, data, at, json } => backup::restore(&directory, at, &data, json, environment),
         Verb::User { verb } => users::run(verb, environment),
         Verb::Completion { shell } => {
             let mut script = Vec::new();

@@ -26,6 +26,11 @@ pub struct OpenDirectory {
 }
 
 impl OpenDirectory {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self._lock.path()
+    }
+
     /// Its real path, the store, and the lock, which is to be held longer.
     pub fn into_parts(self) -> (PathBuf, SledStore, DataDirectory) {
         (self._lock.path().to_owned(), self.store, self._lock)

@@ -39,6 +39,10 @@ fn lines(home: &Path) -> Vec<(&'static str, String)> {
     fs::write(foreign.join("letter.txt"), "hello").unwrap();
     lines.push(("is not a Scrollback data directory", said(home, &foreign)));
 
+    let begun = home.join("begun");
+    fs::create_dir_all(begun.join("incoming")).unwrap();
+    lines.push(("was not finished", said(home, &begun)));
+
     let newer = at("newer");
     fs::write(newer.join("FORMAT"), "scrollback 2\n").unwrap();
     lines.push(("written by a newer Scrollback", said(home, &newer)));

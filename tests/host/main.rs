@@ -24,6 +24,7 @@ mod compaction;
 mod completions;
 mod configuration;
 mod conversation;
+mod copies;
 #[path = "../support/crash/mod.rs"]
 mod crash;
 mod deltas;

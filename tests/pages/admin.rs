@@ -44,7 +44,7 @@ async fn the_overview_tells_what_runs_and_draws_what_was_written() {
     window.shows("At work (1)").await;
     window.shows("Events are taken, and no limit is near.").await;
     assert_eq!(window.js::<usize>("document.querySelectorAll('.plot svg').length").await, 6);
-    window.is_for_everybody("admin-overview").await;
+    window.is_for_everybody("overview").await;
     // A host that is gone under the page is told of, and is there again when it is.
     window.allow("ERR_CONNECTION_REFUSED");
     host.kill();
@@ -61,7 +61,7 @@ async fn sessions_are_searched_and_a_session_shows_where_its_chats_came_from() {
     window.goto(&host.page("admin/sessions")).await;
     window.shows("3 sessions.").await;
     window.shows("Why is the nightly run red?").await;
-    window.is_for_everybody("admin-sessions").await;
+    window.is_for_everybody("sessions").await;
     window.fill("#search", "parser").await;
     window.shows("1 found.").await;
     assert!(window.js::<String>("location.search").await.contains("search=parser"));
@@ -75,7 +75,7 @@ async fn sessions_are_searched_and_a_session_shows_where_its_chats_came_from() {
     let under: String =
         window.js("[...document.querySelectorAll('.tree .tree .tree .uri')].map((e) => e.innerText).join()").await;
     assert_eq!(under, "ahp-chat:/parser-side");
-    window.is_for_everybody("admin-session").await;
+    window.is_for_everybody("session").await;
     window.js::<bool>("(history.back(), true)").await;
     window.shows("1 found.").await;
 }
@@ -97,7 +97,7 @@ async fn a_log_is_filtered_followed_live_and_shows_an_event_whole() {
     window.shows("Which parser do we have?").await;
     let seq: String = window.js("document.querySelector('tbody tr').dataset.seq").await;
     window.shows(&format!("Event {seq}")).await;
-    window.is_for_everybody("admin-log").await;
+    window.is_for_everybody("log").await;
     // A link to it shows the same.
     let address: String = window.js("location.href").await;
     let other = chromium.window().await;
@@ -144,7 +144,7 @@ async fn a_chat_is_seen_as_it_was_compared_and_forked_from_there() {
     window.shows("added").await;
     let state: String = window.text(".raw pre").await;
     assert!(state.contains("\"turns\""), "{state}");
-    window.is_for_everybody("admin-time").await;
+    window.is_for_everybody("time-travel").await;
     window.press_named("End the comparison").await;
     window.press_named("Previous turn").await;
     window.until("!document.querySelector('.then').innerText.includes('A rewrite would take a day.')").await;
@@ -166,7 +166,7 @@ async fn people_are_added_granted_and_removed_and_a_token_is_shown_once() {
     window.press_named("Add somebody").await;
     window.insert("ada").await;
     window.click("dialog #role-member").await;
-    window.shot("admin-people-add").await;
+    window.shot("people-add").await;
     window.press_named("Add").await;
     window.shows("It is shown this once").await;
     let token: String = window.js("document.querySelector('#made-token').value").await;
@@ -185,7 +185,7 @@ async fn people_are_added_granted_and_removed_and_a_token_is_shown_once() {
     window.press_named("Make it").await;
     window.press_named("I have it").await;
     window.until("document.querySelectorAll('tr[data-name=ada] td:nth-child(4) li').length === 2").await;
-    window.is_for_everybody("admin-people").await;
+    window.is_for_everybody("people").await;
     // The token is good, and not any more when she is gone.
     let other = chromium.window().await;
     other.goto(&host.page(&format!("admin/sessions?tkn={token}"))).await;
@@ -210,7 +210,7 @@ async fn the_configuration_is_searched_and_says_where_each_value_came_from() {
     window.shows("flag --listen").await;
     window.fill("#key", "token").await;
     window.shows("flag --token-file").await;
-    window.is_for_everybody("admin-configuration").await;
+    window.is_for_everybody("configuration").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,7 +227,7 @@ async fn a_guest_sees_sessions_and_states_and_is_told_what_the_rest_needs() {
     window.press_named("Fix the parser").await;
     window.shows("Forking needs chat:fork.").await;
     window.shows("The log of a session needs log:read.").await;
-    window.is_for_everybody("admin-session-guest").await;
+    window.is_for_everybody("session-guest").await;
     window.press_named("Time travel").await;
     window.shows("Then skip the comments first.").await;
     window.shows("What each event was needs log:read.").await;

@@ -16,5 +16,7 @@ mod served;
 mod window;
 
 mod admin;
+mod chat;
+mod in_step;
 mod shells;
 mod talk;

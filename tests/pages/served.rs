@@ -19,20 +19,26 @@ pub struct Served {
 impl Served {
     /// A host that is open to this machine.
     pub fn open() -> Self {
-        Self::with(None)
+        Self::with(None, "")
+    }
+
+    /// The same with a configuration file.
+    pub fn with_settings(settings: &str) -> Self {
+        Self::with(None, settings)
     }
 
     /// A host that asks for `token`.
     pub fn with_token(token: &str) -> Self {
-        Self::with(Some(token))
+        Self::with(Some(token), "")
     }
 
-    fn with(token: Option<&str>) -> Self {
+    fn with(token: Option<&str>, settings: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let data = home.path().join("data");
         if let Some(token) = token {
             std::fs::write(home.path().join("token"), token).unwrap();
         }
+        std::fs::write(home.path().join("host.toml"), settings).unwrap();
         let mut served = Self { home, data, host: None, port: 0, token: token.map(str::to_owned) };
         served.start();
         served
@@ -45,6 +51,7 @@ impl Served {
             self.home.path(),
             &["serve", "--listen", &listen, "--data", self.data.to_str().unwrap()],
         );
+        command.arg("--config").arg(self.home.path().join("host.toml"));
         if self.token.is_some() {
             command.arg("--token-file").arg(self.home.path().join("token"));
         }

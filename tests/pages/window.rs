@@ -74,11 +74,19 @@ impl Window {
     pub async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", quoted(selector));
         self.until(&format!("{found} && !{found}.disabled && {found}.getClientRects().length")).await;
-        let pressed = async {
-            let element = self.page.find_element(selector).await?;
-            element.scroll_into_view().await?.click().await.map(|_| ())
-        };
-        pressed.await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let pressed = async {
+                let element = self.page.find_element(selector).await?;
+                element.scroll_into_view().await?.click().await.map(|_| ())
+            };
+            match pressed.await {
+                Ok(()) => return,
+                // It was drawn anew in between.
+                Err(_) if Instant::now() < end => {}
+                Err(error) => panic!("{selector}: {error}"),
+            }
+        }
     }
 
     /// Presses the button or link that is called so, by what a screen reader says.
@@ -140,14 +148,16 @@ impl Window {
         }
         self.dark(false).await;
         self.sized(DESK.0, DESK.1).await;
+        self.settled().await;
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// Two frames later, and no transition goes on.
+    /// Two frames later, and no transition goes on; or a second later, where the browser has no reason to draw.
     async fn settled(&self) {
-        let frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(async () => { \
-                      await Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity) \
-                      .map((a) => a.finished.catch(() => {}))); done(true); })))";
+        let frames = "new Promise((done) => { setTimeout(done, 1000, true); \
+                      requestAnimationFrame(() => requestAnimationFrame(async () => { \
+                      const passing = document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity); \
+                      await Promise.allSettled(passing.map((a) => a.finished)); done(true); })); })";
         self.js::<bool>(frames).await;
     }
 

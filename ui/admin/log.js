@@ -56,7 +56,9 @@ export async function show(place, { params, signal }) {
     if (edges.newer < window.newest && follow.checked) stopFollowing();
     const cut = window.cut ? ' Much was looked through: go on with Older or Newer.' : '';
     const rows = body.childElementCount;
-    state.textContent = rows ? `Events ${body.firstElementChild.dataset.seq} to ${body.lastElementChild.dataset.seq}, ${count(rows)} of them.${cut}` : `Nothing here fits.${cut}`;
+    const [first, last] = [body.firstElementChild?.dataset.seq, body.lastElementChild?.dataset.seq];
+    const shown = rows === 1 ? `Event ${first}.` : `${count(rows)} events, from ${first} to ${last}.`;
+    state.textContent = (rows ? shown : 'Nothing here fits.') + cut;
     if (marks.length && rows) slider.value = nearest(marks, Number(body.lastElementChild.dataset.seq));
   };
   const fill = async (from, focus) => {
@@ -66,13 +68,13 @@ export async function show(place, { params, signal }) {
     if (focus) body.querySelector('button')?.focus();
     return window;
   };
-  const open = async (seq) => {
+  const open = async (seq, preventScroll = false) => {
     note({ event: seq });
     for (const line of body.children) line.toggleAttribute('data-open', Number(line.dataset.seq) === seq);
     const event = await get(`api/log/${seq}`, {}, { signal });
     whole.hidden = false;
     replace(whole, ...eventWhole(event, () => ((whole.hidden = true), note({ event: null }), body.querySelector(`[data-seq="${seq}"] button`)?.focus())));
-    whole.querySelector('h2').focus();
+    whole.querySelector('h2').focus({ preventScroll });
   };
   const restart = () => {
     note(Object.fromEntries(Object.entries(asked()).filter(([name]) => FILTERS.includes(name))));
@@ -135,8 +137,10 @@ export async function show(place, { params, signal }) {
   const area = body.closest('.log-place');
   area.scrollTop = area.scrollHeight;
   if (seq) {
-    body.querySelector(`[data-seq="${seq}"]`)?.scrollIntoView({ block: 'center' });
-    await open(seq).catch(tellError);
+    // Within the table alone: the page stays where it is.
+    const line = body.querySelector(`[data-seq="${seq}"]`);
+    if (line) area.scrollTop = line.offsetTop - area.clientHeight / 2;
+    await open(seq, true).catch(tellError);
   }
   if (channel) {
     marks = (await get('api/extent', { channel }, { signal }).catch(() => ({ marks: [] }))).marks;
@@ -159,7 +163,7 @@ function filterFields(params) {
   return {
     type: text('type', { placeholder: 'chat/*', list: 'types' }),
     by: text('by', { placeholder: 'user:ada' }),
-    since: text('since', { placeholder: '2h, or 2026-01-31T12:00:00Z' }),
+    since: text('since', { placeholder: '2h, or a time' }),
     until: text('until', { placeholder: '30m, or a time' }),
     privileged: h('input', { type: 'checkbox', id: 'by-privileged', checked: params.get('privileged') === 'true' }),
   };

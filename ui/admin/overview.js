@@ -86,8 +86,8 @@ function drawn({ samples, every }) {
   return [
     plot({ title: `Events in ${unit}`, series: [line('events', 'events')], times, format: count }),
     plot({ title: `Bytes in ${unit}`, series: [line('bytes', 'bytes')], times, format: bytes }),
-    plot({ title: 'A commit takes', series: [line('commitP99', '99 of 100 at most'), line('commitP50', 'half at most')], times, format: ms }),
-    plot({ title: 'Its sync takes', series: [line('syncP99', '99 of 100 at most'), line('syncP50', 'half at most')], times, format: ms }),
+    plot({ title: 'Time of commits', series: [line('commitP99', '99 of 100'), line('commitP50', 'half')], times, format: ms }),
+    plot({ title: 'Time of syncs', series: [line('syncP99', '99 of 100'), line('syncP50', 'half')], times, format: ms }),
     plot({ title: 'Connections', series: [line('connections', 'connections')], times, format: count }),
     plot({ title: 'Reconnects answered', series: [line('replays', 'by replay'), line('snapshots', 'by snapshot')], times, format: count }),
   ];

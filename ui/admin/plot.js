@@ -13,14 +13,14 @@ const TIME = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-di
  */
 export function plot({ title, series, times, format }) {
   const top = Math.max(...series.flatMap((line) => line.values), 0);
-  const caption = h('figcaption');
+  const caption = h('figcaption.hint');
   const svg = draw(series, times, top);
   const say = (index) => {
     const values = series.map((line) => `${series.length > 1 ? `${line.name} ` : ''}${format(line.values[index])}`);
     caption.textContent = `${values.join(', ')} at ${TIME.format(times[index])}`;
   };
   const rest = () => {
-    caption.textContent = times.length ? `now ${series.map((line) => format(line.values.at(-1))).join(', ')} · at most ${format(top)}` : 'nothing yet';
+    caption.textContent = times.length ? `${series.map((line) => format(line.values.at(-1))).join(' / ')} now` : 'nothing yet';
   };
   svg.addEventListener('pointermove', (event) => {
     const { left, width } = svg.getBoundingClientRect();
@@ -33,9 +33,15 @@ export function plot({ title, series, times, format }) {
   return h(
     'figure.plot',
     {},
-    h('div.plot-head', {}, h('h3', {}, title), series.length > 1 ? h('ul.legend', {}, series.map((line, at) => h('li', { data: { line: at } }, line.name))) : null),
+    h('div.plot-head', {}, h('h3', {}, title), caption),
     h('div.plot-area', {}, h('span.plot-top', { aria: { hidden: 'true' } }, top ? format(top) : ''), svg),
-    h('div.plot-foot', {}, h('span', {}, times.length ? TIME.format(times[0]) : ''), caption, h('span', {}, times.length ? TIME.format(times.at(-1)) : '')),
+    h(
+      'div.plot-foot',
+      {},
+      h('span', {}, times.length ? TIME.format(times[0]) : ''),
+      series.length > 1 ? h('ul.legend', {}, series.map((line, at) => h('li', { data: { line: at } }, line.name))) : null,
+      h('span', {}, times.length ? TIME.format(times.at(-1)) : ''),
+    ),
   );
 }
 
@@ -48,7 +54,7 @@ function draw(series, times, top) {
   series.forEach((line, index) => {
     const points = line.values.map((value, at) => `${x(times[at]).toFixed(1)},${y(value).toFixed(1)}`);
     if (!points.length) return;
-    if (index === 0) svg.append(element('polygon', { class: 'under', points: `0,${HEIGHT} ${points.join(' ')} ${WIDTH},${HEIGHT}` }));
+    if (index === 0) svg.append(element('polygon', { class: 'under', points: `${x(first).toFixed(1)},${HEIGHT} ${points.join(' ')} ${WIDTH},${HEIGHT}` }));
     svg.append(element('polyline', { class: 'line', 'data-line': index, points: points.join(' ') }));
   });
   return svg;

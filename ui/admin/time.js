@@ -51,12 +51,12 @@ export async function show(place, { params, go, me, signal }) {
       h(
         'div.travel-steps',
         {},
-        step('⏮', 'First event', () => first),
+        step('First', 'First event', () => first),
         ends.length ? step('« Turn', 'Previous turn', () => ends.findLast((end) => end < at) ?? first) : null,
         step('‹ Event', 'Previous event', () => beside('previous')),
         step('Event ›', 'Next event', () => beside('next')),
         ends.length ? step('Turn »', 'Next turn', () => ends.find((end) => end > at) ?? last) : null,
-        step('⏭', 'Last event', () => last),
+        step('Last', 'Last event', () => last),
         h('span.jump', {}, h('label', { htmlFor: 'seq' }, 'Event'), seq),
       ),
       said,
@@ -140,7 +140,7 @@ function patchList(patch) {
   if (!patch.length) return h('p.hint', {}, 'Nothing changed.');
   const value = (one) => (one.value === undefined ? one.from ?? '' : typeof one.value === 'string' ? one.value : JSON.stringify(one.value, null, 2));
   return [
-    h('ul.patch', {}, patch.slice(0, CHANGES).map((one) => h('li', {}, h('span.chip', { data: { kind: KINDS[one.op] } }, WORDS[one.op] ?? one.op), h('code', {}, one.path || '/'), value(one) ? h('pre', { tabIndex: 0 }, h('code', {}, value(one).slice(0, 2_000))) : null))),
+    h('ul.patch.changes-place', { tabIndex: 0, aria: { label: 'Changes' } }, patch.slice(0, CHANGES).map((one) => h('li', {}, h('span.chip', { data: { kind: KINDS[one.op] } }, WORDS[one.op] ?? one.op), h('code', {}, one.path || '/'), value(one) ? h('pre', { tabIndex: 0 }, h('code', {}, value(one).slice(0, 2_000))) : null))),
     patch.length > CHANGES ? h('p.hint', {}, `${count(patch.length - CHANGES)} more changes are not shown.`) : null,
   ];
 }

@@ -252,6 +252,11 @@ impl Host {
     /// of each what becomes of it.
     ///
     /// # Errors
+    /// Where the log and the attachments are; `None` for a host without a directory.
+    pub fn data_directory(&self) -> Option<&std::path::Path> {
+        self.shared.settings.data_directory.as_deref()
+    }
+
     /// [`LogFault`] when the store cannot be read.
     pub async fn recover(&self) -> Result<usize, LogFault> {
         let running = self.running()?;

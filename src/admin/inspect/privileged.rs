@@ -20,6 +20,7 @@ const PRIVILEGED: &[&str] = &[
     "host/sessionDisposed",
     "host/sessionRestored",
     "host/erased",
+    "host/restored",
     "host/resourceChanged",
     "host/userAdded",
     "host/userGranted",

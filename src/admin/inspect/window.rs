@@ -10,7 +10,7 @@ use crate::clock::Millis;
 use crate::events::{ChannelId, LogFault, Record, ServerSeq, Store};
 
 /// Events and bytes of actions that one window reads, wanted or not.
-const READ_EVENTS: usize = 20_000;
+const READ_EVENTS: usize = 10_000;
 const READ_BYTES: usize = 8 << 20;
 
 /// From where to where.

@@ -199,6 +199,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         }
         "GET /api/attachments" => (about("uri", &place.attachment), None),
         "GET /api/log/{seq}" => (path.replace("{seq}", &place.seq.to_string()), None),
+        "POST /api/backup" => (path.to_owned(), Some(json!({}))),
         "POST /api/log/restore" => (path.to_owned(), of("closed")),
         "POST /api/log/erase" => (path.to_owned(), of("erased")),
         "POST /api/log/compact" => (path.to_owned(), Some(json!({}))),
@@ -212,6 +213,7 @@ pub fn request(route: &str, place: &Place) -> (String, Option<Value>) {
         | "GET /api/agents"
         | "GET /api/log/stats"
         | "GET /api/log/verify"
+        | "GET /api/log/export"
         | "GET /api/overview"
         | "GET /api/sessions"
         | "GET /api/config"

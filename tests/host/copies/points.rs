@@ -1,0 +1,66 @@
+//! Restores to every point of a log.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_at_every_event_has_the_states_of_then() {
+    let place = Place::new();
+    let host = place.host();
+    let mut client = client_of(&host, "c").await;
+    let chat = client.create_session(S).await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t1", "/say one").await;
+    let source = json!({ "kind": "fork", "chat": chat, "turnId": "t1" });
+    client.ask("createChat", json!({ "channel": S, "chat": F, "source": source })).await.unwrap();
+    client.run(&chat, "t2", "/tool read x").await;
+    client.accepted(&chat, json!({ "type": "chat/truncated", "turnId": "t1" })).await;
+    client.hang_up().await;
+    assert_eq!(host.stop("TERM").0, 0);
+    let backup = place.at("backup");
+    let upto = place.object("backup {} --data {}", &[&backup, &place.data])["upto"].as_u64().unwrap();
+    let events = place.events(&place.data);
+    let lines = place.run("log export --data {}", &[&place.data]).printed();
+    let batches: Vec<(u64, u64)> = lines
+        .lines()
+        .filter(|line| line.starts_with("{\"serverSeq\""))
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| (line["serverSeq"].as_u64().unwrap(), line["batch"][1].as_u64().unwrap()))
+        .collect();
+    let mut restored_to = 0;
+    for (seq, last_of_batch) in batches {
+        let copy = place.at(&format!("at{seq}"));
+        let said = place.object(&format!("restore {{}} --at {seq} --data {{}}"), &[&backup, &copy]);
+        if seq != last_of_batch {
+            // Of one decision all events come, or none.
+            assert_eq!(said["upto"], json!(restored_to), "at {seq}");
+            continue;
+        }
+        restored_to = seq;
+        assert_eq!(said["upto"], json!(seq), "at {seq}");
+        let mut copied = place.events(&copy);
+        assert_eq!(copied.pop().unwrap()["type"], json!("host/restored"));
+        assert_eq!(copied, events[..copied.len()]);
+        let (mut then, mut now) = (place.states(&place.data, Some(restored_to)), place.states(&copy, None));
+        now.get_mut("ahp-root://").unwrap()["fromSeq"] = then["ahp-root://"]["fromSeq"].clone();
+        then.retain(|uri, _| uri != "scrollback:people");
+        now.retain(|uri, _| uri != "scrollback:people");
+        assert_eq!(now, then, "at {seq}");
+    }
+    assert_eq!(restored_to, upto);
+    let beyond = place.run(&format!("restore {{}} --at {} --data {{}}", upto + 1), &[&backup, &place.at("beyond")]);
+    beyond.is_refused(1, &["there is no event", &format!("its newest is {upto}")]);
+    place
+        .run("restore {} --at 0 --data {}", &[&backup, &place.at("none")])
+        .is_refused(1, &["nothing was decided by then"]);
+    // A host goes on from the middle: what ran then is taken up or ended.
+    let middle = place.at(&format!("at{}", upto - 2));
+    let host = Host::start(place.home.path(), &middle, &[]);
+    let mut client = client_of(&host, "d").await;
+    client.subscribe(&chat).await;
+    client.run(&chat, "t9", "/say on").await;
+    client.hang_up().await;
+    assert_eq!(host.stop("TERM").0, 0);
+    place.is_sound(&middle);
+}
