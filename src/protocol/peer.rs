@@ -66,6 +66,15 @@ pub struct Subscribing {
     pub unsubscribed: bool,
 }
 
+/// A long message that was looked through.
+enum Looked {
+    Fine(ByteString),
+    /// An answer to the host that nests too deep.
+    AnswerTooDeep(ByteString),
+    /// Anything else that does, and what is answered.
+    Refused(ByteString),
+}
+
 /// What is being read elsewhere, until it is dropped.
 pub struct Working(Rc<Peer>);
 
@@ -115,11 +124,20 @@ impl Peer {
             let max_nesting = peer.app.settings.max_nesting;
             let read = move || {
                 let text = ByteString::try_from(bytes).ok()?;
-                let too_deep = frame::is_too_deep(&text, max_nesting);
-                Some((text, too_deep))
+                if !frame::is_too_deep(&text, max_nesting) {
+                    return Some(Looked::Fine(text));
+                }
+                // Its refusal looks through it once more.
+                let refused = frame::split_read(&text, max_nesting, true).err().map(|malformed| malformed.frame());
+                Some(refused.map_or(Looked::AnswerTooDeep(text), Looked::Refused))
             };
             match actix_web::web::block(read).await {
-                Ok(Some((text, too_deep))) => peer.receive_read(&text, too_deep),
+                Ok(Some(Looked::Fine(text))) => peer.receive_read(&text, false),
+                Ok(Some(Looked::AnswerTooDeep(text))) => peer.receive_read(&text, true),
+                Ok(Some(Looked::Refused(refusal))) => {
+                    metrics::counter!("scrollback_frames_received_total").increment(1);
+                    peer.push(refusal);
+                }
                 Ok(None) => peer.connection.close(1007, NOT_UTF_8.into()),
                 Err(_) => tracing::debug!("a long message came when the host stopped"),
             }
