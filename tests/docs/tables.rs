@@ -127,7 +127,8 @@ fn every_verb_is_in_the_table_of_the_readme() {
     let verbs = |args: &[&str]| -> Vec<String> {
         let help = command::run(home.path(), args).printed();
         let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
-        let verb = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        // What is indented deeper goes on with the line before.
+        let verb = |line: &str| line.strip_prefix("  ")?.split(' ').next().filter(|v| !v.is_empty()).map(str::to_owned);
         listed.lines().filter_map(verb).filter(|verb| verb != "help").collect()
     };
     let mut real: BTreeSet<String> = verbs(&["--help"]).into_iter().filter(|verb| verb != "log").collect();

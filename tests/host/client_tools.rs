@@ -361,3 +361,17 @@ async fn a_client_whose_connection_was_gone_before_it_was_listed_has_the_grace_t
     let mut watcher = host.client("w").await;
     assert_eq!(watcher.subscribe(S).await["state"]["activeClients"], json!([]));
 }
+
+#[tokio::test]
+async fn a_session_that_is_disposed_falls_asleep_whoever_offered_tools_in_it() {
+    let short = Duration::from_millis(30);
+    let settings = HostSettings { idle_timeout: short, client_grace: short, ..HostSettings::default() };
+    let host = TestHost::with(Options { settings, ..Options::default() });
+    let mut client = host.client("c").await;
+    let own = json!({ "clientId": "c", "tools": [{ "name": "t" }] });
+    let create = json!({ "channel": "ahp-session:/s", "provider": "demo", "activeClient": own });
+    client.ask("createSession", create).await.unwrap();
+    client.ask("disposeSession", json!({ "channel": "ahp-session:/s" })).await.unwrap();
+    eventually("it sleeps, while the client is here", || host.host.actors() == 0).await;
+    client.ask("ping", json!({ "channel": "ahp-root://" })).await.unwrap();
+}

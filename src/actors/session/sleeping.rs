@@ -27,7 +27,8 @@ impl SessionActor {
         self.take_up_started();
         self.forget_sleeping(&core);
         let asleep = self.chats.is_empty() && self.last_used.elapsed() >= idle && core.borrow().is_settled();
-        let clients = !core.borrow().fold.state.active_clients.is_empty();
+        // Nobody leaves a session that is disposed.
+        let clients = !core.borrow().fold.disposed && !core.borrow().fold.state.active_clients.is_empty();
         if asleep && !clients {
             // Now and not at the end: by then an actor that follows may have recorded more, and the checkpoint, which is
             // keyed by the newest event of its place, would claim to hold that too.
