@@ -566,6 +566,7 @@ fn every_verb_has_help_on_stdout() {
         &["backup"],
         &["restore"],
         &["completion"],
+        &["man"],
     ];
     for verb in verbs {
         let help = run(home.path(), &[verb, &["--help"]].concat()).printed();
@@ -582,4 +583,18 @@ fn completions_are_printed_for_each_shell() {
     for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef scrollback"), ("fish", "complete -c scrollback")] {
         assert!(run(home.path(), &["completion", shell]).printed().contains(word), "{shell}");
     }
+}
+
+#[test]
+fn every_verb_has_a_man_page() {
+    let home = home();
+    let pages = home.path().join("share/man1");
+    run(home.path(), &["man", pages.to_str().unwrap()]).printed();
+    let page = |name: &str| fs::read_to_string(pages.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(page("scrollback.1").contains("scrollback\\-serve(1)"));
+    assert!(page("scrollback-serve.1").contains("READY:"));
+    for name in ["log-list", "log-diff", "log-compact", "backup", "restore", "user-add", "agents", "completion"] {
+        assert!(page(&format!("scrollback-{name}.1")).contains(".SH SYNOPSIS"), "{name}");
+    }
+    run(home.path(), &["man", "/dev/null/man1"]).is_refused(1, &["/dev/null/man1"]);
 }

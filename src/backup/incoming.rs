@@ -15,6 +15,7 @@ use super::line::{End, Header, Line, Piece, Row};
 use crate::attachments::FOLDER;
 use crate::clock::Millis;
 use crate::events::durable::{make_directory, sync_directory};
+use crate::events::floor::JUMP;
 use crate::events::rows::leading_number;
 use crate::events::{
     Batch, Channel, ChannelId, EventLog, Kind, LogFault, NewDirectory, NewEvent, Record, RowOp, SERVER_SEQ_MAX,
@@ -27,8 +28,6 @@ use crate::projections::{FoldFault, rebuild, verify};
 const MAX_LINE: u64 = 96 << 20;
 /// Records and bytes that go into the log at once.
 const STEP: (usize, usize) = (4_000, 1 << 20);
-/// What a log goes on above when it was brought back: the one that the backup was made of may have given so many numbers since.
-pub const JUMP: u64 = 1 << 32;
 /// The tables that may travel.
 const TRAVEL: [Table; 7] =
     [Table::Dispatched, Table::Erasing, Table::Fork, Table::Turn, Table::Point, Table::Used, Table::Attachment];

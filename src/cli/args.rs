@@ -64,6 +64,11 @@ pub enum Verb {
         /// The shell
         shell: Shell,
     },
+    /// Write man pages, one for each verb
+    Man {
+        /// The directory that they go into, such as /usr/local/share/man/man1; made where it is missing
+        directory: PathBuf,
+    },
 }
 
 const BACKUP_HELP: &str = "\

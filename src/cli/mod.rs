@@ -26,6 +26,8 @@ mod users;
 #[doc(hidden)]
 pub mod settings;
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -66,7 +68,13 @@ fn run_verb(verb: Verb, environment: &Environment) -> Result<(), CliFault> {
             clap_complete::generate(shell.generator(), &mut Cli::command(), "scrollback", &mut script);
             Out::new(false, environment).bytes(&script)
         }
+        Verb::Man { directory } => write_man_pages(&directory),
     }
+}
+
+fn write_man_pages(directory: &Path) -> Result<(), CliFault> {
+    let written = fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    written.map_err(|error| CliFault::Failed(format!("{}: {error}", directory.display())))
 }
 
 /// Prints help where help was asked for, and one line where the arguments are wrong.

@@ -20,6 +20,10 @@ pub const BLOCK: u64 = 10_000;
 /// Numbers beyond the next one that are always reserved, for what is shown before it is appended.
 pub const MARGIN: u64 = BLOCK / 2;
 
+/// Numbers that are passed over where nobody knows which were given: behind a log whose floor is gone, and behind one that was brought
+/// back from a backup.
+pub const JUMP: u64 = 1 << 32;
+
 /// The first line of the file.
 const HEADING: &str = "scrollback-floor 1";
 

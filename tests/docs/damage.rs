@@ -103,3 +103,29 @@ fn verify_opens_a_directory_without_its_floor() {
         assert!(printed.starts_with("ok: 5 events"), "{printed}");
     }
 }
+
+#[test]
+fn what_a_damaged_directory_holds_goes_into_a_new_one_behind_all_numbers_that_were_given() {
+    let home = tempfile::tempdir().unwrap();
+    let longer = fs::read(directory(home.path(), "longer", 9).join("floor")).unwrap();
+    for (name, floor, status) in [("short", Some(&*longer), 1), ("garbled", Some(b"nonsense"), 0), ("missing", None, 0)]
+    {
+        let data = directory(home.path(), name, 5);
+        fs::remove_file(data.join("floor")).unwrap();
+        if let Some(floor) = floor {
+            fs::write(data.join("floor"), floor).unwrap();
+        }
+        let (file, new) = (home.path().join(format!("{name}.jsonl")), home.path().join(format!("new-{name}")));
+        let (data, file, new) = (data.to_str().unwrap(), file.to_str().unwrap(), new.to_str().unwrap());
+        let ran = run(home.path(), &["log", "export", "--data", data, "-o", file]);
+        assert_eq!(ran.status, status, "{name}: {ran:?}");
+        assert_eq!(ran.err.contains("what is there was written"), status == 1, "{name}: {ran:?}");
+        let loaded = run(home.path(), &["log", "import", file, "--data", new, "--json"]).json_lines().remove(0);
+        let given: u64 = if name == "short" { 9 } else { 5 };
+        assert_eq!(loaded["events"], 5, "{name}: {loaded}");
+        assert!(loaded["next"].as_u64().unwrap() > given, "{name}: {loaded}");
+        assert_eq!(loaded["next"].as_u64().unwrap() > 1_000_000, name != "short", "{name}: {loaded}");
+        run(home.path(), &["log", "verify", "--data", new]).printed();
+        drop(Host::start(home.path(), Path::new(new), &[]));
+    }
+}

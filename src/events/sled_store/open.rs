@@ -17,7 +17,7 @@ use super::runs::Directory;
 use super::tree::{Changes, Tree, Unread, caught};
 use super::{Access, Engine, Names, SledOptions, SledStore, Writer};
 use crate::events::durable::{self, io_fault};
-use crate::events::floor::{Floor, Found};
+use crate::events::floor::{Floor, Found, JUMP};
 use crate::events::rows::number_of_key;
 use crate::events::stage::{self, RowChanges};
 use crate::events::{ChannelId, LogFault, ServerSeq, Table};
@@ -57,7 +57,7 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
         make_root(&tree, &synced).map_err(|cause| opening.fault(format!("the log cannot be made: {cause}")))?;
     }
     let tail = found.tail;
-    let next = floor.map_or(tail.saturating_add(1), |floor| floor.next(tail));
+    let next = next_number(floor, tail, lost.is_some());
     if next > tail.saturating_add(1) {
         tracing::info!(tail, next, "numbers may have been shown that are not on disk: numbering goes on above them");
     }
@@ -87,6 +87,18 @@ pub fn open(directory: &Path, options: SledOptions) -> Result<SledStore, LogFaul
         channels: AtomicU64::new(found.highest_channel),
         last_sync: AtomicU64::new(0),
     })
+}
+
+/// The number that the next event gets: above all that may have been given, also where the log has less than was promised or nobody
+/// knows what was.
+fn next_number(floor: Option<Floor>, tail: ServerSeq, is_short: bool) -> ServerSeq {
+    let follows = tail.saturating_add(1);
+    match floor {
+        Some(floor) if is_short => follows.max(floor.end),
+        Some(floor) => floor.next(tail),
+        None if tail > 0 => follows.saturating_add(JUMP),
+        None => follows,
+    }
 }
 
 /// Puts the engine's file on disk, and waits until a store that was dropped has let go of it: the engine's own threads do

@@ -106,6 +106,50 @@ async fn copies_of_a_busy_host_are_whole_at_one_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn copies_that_are_made_while_the_log_is_compacted_are_whole_at_one_number() {
+    let place = Place::new();
+    let host = place.host();
+    let load = Load::begin(&host, "k");
+    let backup = place.at("backup");
+    let mut folded = 0;
+    for round in 0..3 {
+        // What is copied ends behind this moment, so that no compaction folds what stands at the end of the copy.
+        let moment = scrollback::clock::rfc3339(scrollback::clock::Clock::system().now());
+        let spawn = |args: &str, paths: &[&Path]| {
+            let mut paths = paths.iter().map(|path| path.to_str().unwrap());
+            let args = args.split(' ').map(|word| if word == "{}" { paths.next().unwrap() } else { word });
+            let args: Vec<&str> = args.collect();
+            scrollback(place.home.path(), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        while place
+            .run(&format!("log list --since {moment} --limit 1 --data {{}}"), &[&place.data])
+            .printed()
+            .is_empty()
+        {
+            std::thread::yield_now();
+        }
+        let compact = format!("log compact --before {moment} --json --data {{}}");
+        let (restored, imported) = (place.at(&format!("restored{round}")), place.at(&format!("imported{round}")));
+        let file = place.at(&format!("{round}.jsonl"));
+        let compacting = spawn(&compact, &[&place.data]);
+        let exporting = spawn("log export --data {} -o {}", &[&place.data, &file]);
+        let made = place.object("backup {} --data {}", &[&backup, &place.data]);
+        for program in [compacting, exporting] {
+            let ran = Ran::from(program.wait_with_output().unwrap());
+            assert_eq!(ran.status, 0, "{ran:?}");
+            folded += ran.json_lines().first().map_or(0, |compacted| compacted["folded"].as_u64().unwrap());
+        }
+        place.object("restore {} --data {}", &[&backup, &restored]);
+        has_the_states_of(&place, &restored, made["upto"].as_u64().unwrap());
+        let loaded = place.object("log import {} --data {}", &[&file, &imported]);
+        has_the_states_of(&place, &imported, loaded["upto"].as_u64().unwrap());
+    }
+    assert!(folded > 0);
+    load.end().await;
+    assert_eq!(host.stop("TERM").0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kills_of_the_host_and_of_the_backup_leave_a_whole_one() {
     let place = Place::new();
     let backup = place.at("backup");
