@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use scrollback::events::compacting::Step;
 use scrollback::events::sled_store::SledStore;
-use scrollback::events::{Batch, EventLog, Record, ServerSeq};
+use scrollback::events::{Batch, EventLog, Record, Rows, ServerSeq, Table};
 use scrollback::projections::compaction::Folding;
 
 use crate::Scale;
@@ -104,19 +104,38 @@ fn compacted(store: &SledStore, bytes: u64, report: &mut Report) {
         Step::InPlace => wait.set(whole.get().elapsed()),
         _ => {}
     };
+    let scanned = || {
+        let mut bytes = 0u64;
+        let mut visit = |record: Record| {
+            bytes += record.action.len() as u64;
+            ControlFlow::Continue(())
+        };
+        let took = timed(|| store.scan(0, ServerSeq::MAX, &mut visit).expect("scanned"));
+        (bytes, took)
+    };
+    let (before, took_before) = scanned();
     let folding = Folding { before: i64::MAX, given_up: &AtomicBool::new(false), reached: &reached };
     let took = timed(|| {
         store.compact(&folding).expect("compacted");
     });
-    let mut left = 0u64;
-    let mut visit = |record: Record| {
-        left += record.action.len() as u64;
-        ControlFlow::Continue(())
-    };
-    store.scan(0, ServerSeq::MAX, &mut visit).expect("scanned");
+    let (left, took_after) = scanned();
+    let mut live = left;
+    for table in Table::ALL {
+        let mut of_it = 0u64;
+        let mut visit = |key: &[u8], value: &[u8]| {
+            of_it += (key.len() + value.len()) as u64;
+            ControlFlow::Continue(())
+        };
+        store.scan_rows(*table, &[], None, &mut visit).expect("scanned");
+        live += of_it;
+    }
     let disk = store.disk_bytes() as f64;
+    report.ratio("disk after a compaction, of the bytes of all that is in it", "bytes", Goal::None, live as f64, disk);
     report.ratio("disk after a compaction", "bytes", Goal::AtMost(1.3), bytes as f64, disk);
     report.ratio("disk after a compaction, of what is left of the events", "bytes", Goal::None, left as f64, disk);
+    let rate = |bytes: u64, took: Duration| bytes as f64 / 1_048_576.0 / took.as_secs_f64();
+    let (before, after) = (rate(before, took_before), rate(left, took_after));
+    report.ratio("a scan of the whole log after it, of one before", "MiB/s", Goal::None, before, after);
     report.number("compaction, whole", "ms", Goal::None, took.as_secs_f64() * 1_000.0);
     report.number("compaction, the renames", "ms", Goal::None, wait.get().as_secs_f64() * 1_000.0);
 }

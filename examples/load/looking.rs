@@ -3,6 +3,8 @@
 //!
 //! A session of many turns is among the others. The first search makes the index, so it is told apart.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -55,7 +57,7 @@ pub fn measure(scale: Scale, report: &mut Report) {
     }
 }
 
-const STEPS: [(&str, &str); 9] = [
+const STEPS: [(&str, &str); 16] = [
     ("list", "a page of 50 sessions"),
     ("search", "a search that fits one session"),
     ("none", "a search that fits none"),
@@ -64,7 +66,14 @@ const STEPS: [(&str, &str); 9] = [
     ("filter", "a filter that fits nothing, as far as one window looks"),
     ("whole", "the same over the whole log"),
     ("slider", "a step of the slider: the state with 20 turns"),
+    ("somebody", "a search by somebody"),
+    ("extent", "where the long chat's events are, for the slider"),
+    ("around", "the events beside a number"),
+    ("diff", "what changed between two events of the long chat"),
+    ("lineage", "the lineage of a session"),
+    ("overview", "the overview"),
     ("tail", "from an event to where a window shows it"),
+    ("live", "from an event to where a live stream shows it"),
 ];
 
 /// The times of each step.
@@ -89,7 +98,7 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
     let tail = running.host.store().tail();
     let many = sessions.max(1);
     let at = |round: u64| tail - 1 - round * 997 % (tail / 100).max(1);
-    let paths: [(&str, Box<dyn Fn(u64) -> String>); 8] = [
+    let paths: [(&str, Box<dyn Fn(u64) -> String>); 14] = [
         ("list", Box::new(|_| "/api/sessions?limit=50".into())),
         ("search", Box::new(move |round| format!("/api/sessions?search=load-{}", round * 7_919 % many))),
         ("none", Box::new(|round| format!("/api/sessions?search=nothing-{round}"))),
@@ -122,6 +131,30 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
                 move |round| format!("/api/state?channel={chat}&turns=20&at={}", at(round))
             }),
         ),
+        ("somebody", Box::new(|_| "/api/sessions?search=root:load".into())),
+        (
+            "extent",
+            Box::new({
+                let chat = chat.clone();
+                move |_| format!("/api/extent?channel={chat}")
+            }),
+        ),
+        (
+            "around",
+            Box::new({
+                let chat = chat.clone();
+                move |round| format!("/api/around?channel={chat}&at={}", at(round))
+            }),
+        ),
+        (
+            "diff",
+            Box::new({
+                let chat = chat.clone();
+                move |round| format!("/api/diff?channel={chat}&from={}&to={}", at(round), tail)
+            }),
+        ),
+        ("lineage", Box::new(move |round| format!("/api/lineage?session=ahp-session:/load-{}", round * 7_919 % many))),
+        ("overview", Box::new(|_| "/api/overview?since=1h".into())),
     ];
     for (name, path) in paths {
         let times = (0..ROUNDS).map(|round| timed(|| assert!(get(address, &path(round)) > 100)));
@@ -139,7 +172,38 @@ pub fn cold(directory: &Path, argument: &str) -> Value {
         })
     });
     tell(&mut found, "tail", times.collect());
+    let mut stream =
+        Stream::open(address, &format!("/api/events?channel={chat}&after={}", running.host.store().tail()));
+    let times = (0..ROUNDS).map(|round| {
+        timed(|| {
+            let read = json!({ "type": "chat/isReadChanged", "isRead": round % 2 == 0 });
+            client.dispatch(&chat, &read);
+            stream.until("chat/isReadChanged");
+        })
+    });
+    tell(&mut found, "live", times.collect());
     Value::Object(found)
+}
+
+/// A live stream of events.
+struct Stream(BufReader<TcpStream>);
+
+impl Stream {
+    fn open(address: SocketAddr, path: &str) -> Self {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("written");
+        Self(BufReader::new(stream))
+    }
+
+    /// Reads up to the line that has these words.
+    fn until(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(self.0.read_line(&mut line).expect("read") > 0, "the stream ended");
+        }
+    }
 }
 
 fn note(found: &mut serde_json::Map<String, Value>, name: &str, number: f64) {

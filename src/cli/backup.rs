@@ -22,6 +22,7 @@ use crate::backup::line::Line;
 use crate::backup::outgoing::{Outgoing, Wanted};
 use crate::clock::{self, Clock};
 use crate::config::Environment;
+use crate::events::durable::sync_directory;
 use crate::events::sled_store::Access;
 
 /// How often a log that is changed while it is sent is asked for again.
@@ -284,6 +285,8 @@ impl Sink {
         let kept = written.and_then(|events| {
             File::open(temporary).and_then(|file| file.sync_all()).map_err(fault)?;
             fs::rename(temporary, path).map_err(fault)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            sync_directory(folder).map_err(fault)?;
             Ok(events)
         });
         kept.inspect_err(|_| drop(fs::remove_file(temporary)))

@@ -20,7 +20,7 @@ use crate::events::{ChannelId, EventLog, LogFault, Record, ServerSeq, Table, cod
 const COMMIT_BYTES: usize = 64 << 10;
 const COMMIT_EVENTS: u32 = 2_048;
 /// Bytes that are handed to the engine at once.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: u64 = 4 << 20;
 
 /// A copy that is being made.
 pub struct Copy<'a> {
@@ -61,7 +61,7 @@ impl<'a> Copy<'a> {
             let of_it = work.spans(old, channel, upto).map_err(LogFault::NotCompacted)?;
             spans.insert(channel, of_it);
         }
-        let (newest, changes) = (HashMap::new(), Changes::default());
+        let (newest, changes) = (HashMap::new(), Changes::in_order());
         Ok(Self { old, new, work, spans, newest, changes, folded: 0, into: 0 })
     }
 
@@ -321,7 +321,7 @@ impl<'a> Copy<'a> {
     }
 
     fn apply(&mut self) -> Result<(), LogFault> {
-        let changes = std::mem::take(&mut self.changes);
+        let changes = std::mem::replace(&mut self.changes, Changes::in_order());
         self.new.engine().tree.apply_later(changes).map_err(LogFault::NotCompacted)
     }
 
