@@ -551,7 +551,7 @@ fn print_config_shows_each_key_with_its_value_and_origin() {
 #[test]
 fn every_verb_has_help_on_stdout() {
     let home = home();
-    let verbs: [&[&str]; 14] = [
+    let verbs: [&[&str]; 15] = [
         &[],
         &["serve"],
         &["log"],
