@@ -124,3 +124,64 @@ async fn what_is_done_with_waiting_messages_by_keyboard_keeps_the_focus() {
     window.key("Enter").await;
     window.until(&waits("", "Message")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_files_and_chats_are_offered_and_taken_by_keyboard() {
+    let Some(chromium) = Chromium::start().await else { return };
+    let host = Served::open();
+    let window = chromium.window().await;
+    window.chat_window(&host.page("")).await;
+    window.new_session().await;
+    let directory: String = window.js("scrollback.sessionState.workingDirectories[0]").await;
+    let directory = directory.strip_prefix("file://").unwrap();
+    std::fs::write(format!("{directory}/honey.txt"), "sweet").unwrap();
+    window.until("document.activeElement.id === 'message'").await;
+    window.insert("/th").await;
+    window
+        .until("document.querySelector('.completions:not([hidden]) [role=option]').innerText.startsWith('/think')")
+        .await;
+    window.is_for_everybody("chat-completions").await;
+    // Escape closes, and what is written next asks again.
+    window.key("Escape").await;
+    window.until("document.querySelector('.completions').hidden").await;
+    window.insert("i").await;
+    window.until("!document.querySelector('.completions').hidden").await;
+    window.key("Tab").await;
+    window.until(&format!("{WRITTEN} === '/think ' && document.activeElement.id === 'message'")).await;
+    window.insert("of it\n@hon").await;
+    window.until("document.querySelectorAll('.completions:not([hidden]) li').length === 1").await;
+    window.key("ArrowDown").await;
+    window.until("document.querySelector('#' + document.activeElement.getAttribute('aria-activedescendant')).ariaSelected === 'true'").await;
+    window.key("Enter").await;
+    window.until(&format!("{WRITTEN} === '/think of it\\n@honey.txt '")).await;
+    // Without a choice Enter sends, and the file goes along.
+    window.insert("/no").await;
+    window.key("Enter").await;
+    window.has_turns(1).await;
+    let attached: Vec<String> =
+        window.js(&format!("{HELD}.turns[0].message.attachments.map((one) => one.label)")).await;
+    assert_eq!(attached, ["honey.txt"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_grows_is_the_same_as_the_whole_and_keeps_what_is_over() {
+    let Some(chromium) = Chromium::start().await else { return };
+    let host = Served::open();
+    let window = chromium.window().await;
+    window.chat_window(&host.page("")).await;
+    let grows = "import('./ui/shared/markdown.js').then(({ Growing, markdown }) => { \
+        const text = '# Title\\n\\nOne **bold** word\\n===\\n\\n- a\\n- b\\n\\n  more\\n\\n```js\\nlet a;\\n\\nlet b;\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n<b>no</b>\\n\\n> said\\n\\n1. x\\n\\n2. y\\n\\nend [link][l] of it\\n\\n[l]: https://example.org/\\n'; \
+        const [whole, growing] = [document.createElement('div'), document.createElement('div')]; \
+        const view = new Growing(growing); \
+        let kept = null; let same = true; \
+        for (let at = 1; at <= text.length; at++) { \
+          view.show(text.slice(0, at)); \
+          whole.replaceChildren(markdown(text.slice(0, at))); \
+          if (whole.innerHTML !== growing.innerHTML) return `${whole.innerHTML} and ${growing.innerHTML}`; \
+          if (at === 45) kept = growing.firstElementChild; \
+          if (at > 45 && at < 120) same &&= growing.firstElementChild === kept; \
+        } \
+        view.show('another'); \
+        return same && growing.textContent.trim() === 'another' ? '' : 'what was over was made anew'; })";
+    assert_eq!(window.js::<String>(grows).await, "");
+}

@@ -2,6 +2,7 @@
 
 import { h, icon, iconButton, keyed, set, text } from '../shared/dom.js';
 import { tellError } from '../shared/dialog.js';
+import { Completions } from './complete.js';
 
 const DRAFT_AFTER = 400;
 /** What to try with the demo, for who has never seen it. */
@@ -21,6 +22,7 @@ export class Composer {
     this.field = h('textarea', { id: 'message', rows: 1, placeholder: 'Write a message', aria: { label: 'Message', describedby: 'message-hint' } });
     this.field.addEventListener('input', () => this.#written());
     this.field.addEventListener('keydown', (event) => this.#key(event));
+    this.completions = new Completions(this.field, model);
     this.send = h('button.primary', { type: 'button', onclick: () => this.#send() }, icon('send'), h('span', {}, 'Send'));
     this.steer = h('button', { type: 'button', title: 'Into the running turn', onclick: () => this.#send('steering') }, 'Steer');
     this.stop = h('button.danger', { type: 'button', onclick: () => model.act(model.cancel()) }, icon('stop'), 'Stop');
@@ -32,7 +34,7 @@ export class Composer {
     this.element = h(
       'section.composer',
       { aria: { label: 'Your message' } },
-      h('div.column', {}, this.background, this.queue, this.paused, this.tries, h('div.write', {}, this.field, h('div.write-buttons', {}, this.stop, this.steer, this.send)), this.hint),
+      h('div.column', {}, this.background, this.queue, this.paused, this.tries, this.completions.list, this.completions.said, h('div.write', {}, this.field, h('div.write-buttons', {}, this.stop, this.steer, this.send)), this.hint),
     );
     this.chat = null;
     /** The draft of everybody as it is known here, what of it was looked at, and what of this page is on its way to the host. */
@@ -89,6 +91,7 @@ export class Composer {
     clearTimeout(this.timer);
     this.timer = null;
     if (this.chat && this.field.value !== this.draft) this.kept.set(this.chat, this.field.value);
+    this.completions.close();
     this.chat = this.model.chat;
     this.seen = state.draft;
     this.draft = state.draft?.text ?? '';
@@ -152,6 +155,7 @@ export class Composer {
   }
 
   #key(event) {
+    if (this.completions.key(event)) return;
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (!this.send.disabled) this.#send();
@@ -166,6 +170,7 @@ export class Composer {
     this.field.value = '';
     this.draft = '';
     this.#fit();
+    this.completions.close();
     const sent = this.#under(chat, this.#sent(kind, written, chat));
     this.update();
     try {
@@ -178,11 +183,12 @@ export class Composer {
 
   #sent(kind, written, chat) {
     const { model } = this;
-    if (kind || model.chatState.activeTurn) return model.wait(kind ?? 'queued', written, chat);
-    return model.send(written, chat).catch((error) => {
+    const attachments = this.completions.attachments(written, chat);
+    if (kind || model.chatState.activeTurn) return model.wait(kind ?? 'queued', written, chat, attachments);
+    return model.send(written, chat, attachments).catch((error) => {
       if (error.code !== 'turn-in-progress') throw error;
       // Somebody else was quicker: it waits its turn.
-      return model.wait('queued', written, chat);
+      return model.wait('queued', written, chat, attachments);
     });
   }
 

@@ -318,12 +318,12 @@ export class Model extends EventTarget {
     return this.#act({ type: 'session/titleChanged', title });
   }
 
-  send(text, chat) {
+  send(text, chat, attachments) {
     const startedAt = new Date().toISOString();
-    return this.#act({ type: 'chat/turnStarted', turnId: newId(), startedAt, message: written(text) }, chat);
+    return this.#act({ type: 'chat/turnStarted', turnId: newId(), startedAt, message: written(text, attachments) }, chat);
   }
-  wait(kind, text, chat) {
-    return this.#act({ type: 'chat/pendingMessageSet', kind, id: newId(), message: written(text) }, chat);
+  wait(kind, text, chat, attachments) {
+    return this.#act({ type: 'chat/pendingMessageSet', kind, id: newId(), message: written(text, attachments) }, chat);
   }
   takeBack(kind, id) {
     return this.#act({ type: 'chat/pendingMessageRemoved', kind, id });
@@ -333,6 +333,9 @@ export class Model extends EventTarget {
   }
   sendNow(id) {
     return this.#ask('x-scrollback/sendNow', { id });
+  }
+  completions(text, offset) {
+    return this.#ask('completions', { kind: 'userMessage', text, offset });
   }
   draft(text) {
     return this.#act({ type: 'chat/draftChanged', ...(text ? { draft: written(text) } : {}) });
@@ -383,4 +386,4 @@ export class Model extends EventTarget {
   }
 }
 
-const written = (text) => ({ text, origin: { kind: 'user' } });
+const written = (text, attachments = []) => ({ text, origin: { kind: 'user' }, ...(attachments.length ? { attachments } : {}) });
