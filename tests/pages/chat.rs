@@ -396,6 +396,12 @@ async fn chats_and_sessions_are_renamed_archived_and_ended() {
     window.fill("dialog input", "Work").await;
     window.key("Enter").await;
     window.until("document.querySelector('.session .name').innerText === 'Work'").await;
+    choose("Settings of the session").await;
+    window.is_for_everybody("chat-settings").await;
+    let resume = "[...document.querySelectorAll('dialog .field')].find((one) => one.innerText.includes('Resume when a limit lifts')).querySelector('select')";
+    window.does(&format!("{resume}.value = '1'")).await;
+    window.press_named("Change").await;
+    window.until("scrollback.sessionState.config.values.resumeAtReset === false").await;
     choose("New chat in this session").await;
     window.until("document.querySelectorAll('.chat-link').length === 2").await;
     window.has_turns(0).await;

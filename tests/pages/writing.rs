@@ -185,3 +185,30 @@ async fn an_answer_that_grows_is_the_same_as_the_whole_and_keeps_what_is_over() 
         return same && growing.textContent.trim() === 'another' ? '' : 'what was over was made anew'; })";
     assert_eq!(window.js::<String>(grows).await, "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_telephone_the_sessions_are_in_a_drawer() {
+    let Some(chromium) = Chromium::start().await else { return };
+    let host = Served::open();
+    let window = chromium.window().await;
+    window.chat_window(&host.page("")).await;
+    window.new_session().await;
+    window.turn("hello", 1).await;
+    window.sized(390, 844).await;
+    let shown = "getComputedStyle(document.querySelector('.sidebar')).visibility";
+    window.until(&format!("{shown} === 'hidden'")).await;
+    window.click(".drawer-button").await;
+    window
+        .until(&format!("{shown} === 'visible' && document.querySelector('.sidebar').contains(document.activeElement)"))
+        .await;
+    window.key("Escape").await;
+    window.until(&format!("{shown} === 'hidden'")).await;
+    window.click(".drawer-button").await;
+    // It slides in.
+    window.until("document.querySelector('.sidebar').getBoundingClientRect().left === 0").await;
+    window.click(".session").await;
+    window
+        .until(&format!("{shown} === 'hidden' && document.querySelector('.drawer-button').ariaExpanded === 'false'"))
+        .await;
+    window.has_turns(1).await;
+}

@@ -290,6 +290,9 @@ export class Model extends EventTarget {
   renameSession(title) {
     return this.connection.dispatch(this.session, { type: 'session/titleChanged', title });
   }
+  configureSession(config) {
+    return this.connection.dispatch(this.session, { type: 'session/configChanged', config });
+  }
   archiveSession(isArchived) {
     return this.connection.dispatch(this.session, { type: 'session/isArchivedChanged', isArchived });
   }
