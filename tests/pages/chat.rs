@@ -9,6 +9,8 @@ use super::window::{Window, quoted};
 
 /// The chat's state as the page holds it.
 pub const HELD: &str = "scrollback.chatState";
+/// Where the framed pages come from.
+const FRAMES: &str = "[...document.querySelectorAll('.visual iframe')].map((frame) => frame.src)";
 
 impl Window {
     /// Opens the chat window and waits for the connection.
@@ -174,7 +176,10 @@ async fn every_kind_of_question_has_its_fields() {
           { kind: 'multi-select', id: 'many', message: 'Which?', required: true, options }, \
           { kind: 'integer', id: 'n', message: 'How many?', required: true }, \
           { kind: 'boolean', id: 'sure', message: 'Sure?', required: true }, \
-          { kind: 'text', id: 'more', message: 'More?' } ]; \
+          { kind: 'text', id: 'more', message: 'More?' }, \
+          { kind: 'text', id: 'name', message: 'Name?', defaultValue: 'Ada' }, \
+          { kind: 'single-select', id: 'own', message: 'Else?', required: true, allowFreeformInput: true, options } ]; \
+        window.theirs = (answers) => view.update({ kind: 'inputRequest', request: { id: 'q', questions, answers } }, {}); \
         view.update({ kind: 'inputRequest', request: { id: 'q', questions } }, {}); \
         document.querySelector('.welcome .lead').replaceWith(view.element); return true; })";
     assert!(window.js::<bool>(made).await);
@@ -184,6 +189,8 @@ async fn every_kind_of_question_has_its_fields() {
     assert!(window.js::<bool>("document.querySelector('.question .primary').disabled").await);
     window.fill("input[type=number]", "7").await;
     window.click("input[value=true]").await;
+    window.click("[type=radio][value=b]").await;
+    window.fill(".own-words > input", "neither").await;
     window.press_named("Answer").await;
     let said: Value = window.js("said").await;
     let answers = &said[0][2];
@@ -192,6 +199,14 @@ async fn every_kind_of_question_has_its_fields() {
     assert_eq!(answers["n"]["value"]["value"], 7);
     assert_eq!(answers["sure"]["value"]["value"], true);
     assert_eq!(answers["more"]["state"], "skipped");
+    assert_eq!(answers["name"]["value"]["value"], "Ada");
+    assert_eq!(
+        answers["own"]["value"],
+        serde_json::json!({ "kind": "selected", "value": "", "freeformValues": ["neither"] })
+    );
+    let theirs = "{ own: { state: 'draft', value: { kind: 'selected', value: '', freeformValues: ['theirs'] } } }";
+    window.does(&format!("theirs({theirs})")).await;
+    assert_eq!(window.js::<String>("document.querySelector('.own-words > input').value").await, "theirs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,8 +337,10 @@ async fn workers_and_background_work_are_seen_and_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_told_and_resumed_and_visuals_are_framed() {
     let Some(chromium) = Chromium::start().await else { return };
-    let host = Served::open();
+    let mut host = Served::open();
     let window = chromium.window().await;
+    window.allow("ERR_CONNECTION_REFUSED");
+    window.allow("WebSocket connection");
     window.chat_window(&host.page("")).await;
     window.new_session().await;
     window.turn("/say before\n/fail-resumable no luck\n/say after", 1).await;
@@ -337,6 +354,26 @@ async fn errors_are_told_and_resumed_and_visuals_are_framed() {
     assert_eq!(frame, "allow-scripts");
     window.until("parseInt(document.querySelector('.visual iframe').style.height) > 300").await;
     window.shot("chat-visual").await;
+    // A page of a client belongs to no turn.
+    let publish = "scrollback.connection.request('x-scrollback/publishVisual', \
+                   { channel: scrollback.chat, title: 'Mine', html: '<p>mine</p>' }).then(() => true)";
+    assert!(window.js::<bool>(publish).await);
+    window.until("document.querySelector('.turns ~ .visuals figcaption')?.innerText === 'Mine'").await;
+    // A host that was started again has them elsewhere.
+    let before: Vec<String> = window.js(FRAMES).await;
+    host.kill();
+    window.shows("The connection dropped.").await;
+    host.start();
+    window
+        .until(&format!("scrollback.isOpen && {FRAMES}.every((src) => !{}.includes(src))", serde_json::json!(before)))
+        .await;
+    window.until("parseInt(document.querySelector('.visual iframe').style.height) > 300").await;
+    let copy = "Object.defineProperty(navigator, 'clipboard', { value: undefined }); \
+                document.addEventListener('copy', () => (window.copied = document.activeElement.value))";
+    window.does(copy).await;
+    window.click(".turn:first-child .turn-actions button").await;
+    window.shows("The answer was copied.").await;
+    assert!(window.js::<String>("copied").await.contains("before"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,6 +396,12 @@ async fn chats_and_sessions_are_renamed_archived_and_ended() {
     window.fill("dialog input", "Work").await;
     window.key("Enter").await;
     window.until("document.querySelector('.session .name').innerText === 'Work'").await;
+    choose("Settings of the session").await;
+    window.is_for_everybody("chat-settings").await;
+    let resume = "[...document.querySelectorAll('dialog .field')].find((one) => one.innerText.includes('Resume when a limit lifts')).querySelector('select')";
+    window.does(&format!("{resume}.value = '1'")).await;
+    window.press_named("Change").await;
+    window.until("scrollback.sessionState.config.values.resumeAtReset === false").await;
     choose("New chat in this session").await;
     window.until("document.querySelectorAll('.chat-link').length === 2").await;
     window.has_turns(0).await;

@@ -230,6 +230,7 @@ async fn a_chat_is_talked_in_by_keyboard_alone() {
     window.tab_to("Allow").await;
     window.key("Enter").await;
     window.has_turns(2).await;
+    window.until("document.activeElement.id === 'message'").await;
     window.tab_to("Go back to here").await;
     window.key("Enter").await;
     window.has_turns(1).await;

@@ -17,6 +17,9 @@ mod window;
 
 mod admin;
 mod chat;
+mod connection;
 mod in_step;
 mod shells;
 mod talk;
+mod wire;
+mod writing;

@@ -3,6 +3,7 @@
 import { h, icon, iconButton, replace, text } from '../shared/dom.js';
 import { ask, field } from '../shared/dialog.js';
 import { activityOf, isArchived } from '../shared/states.js';
+import { askForSettings, changeable } from './settings.js';
 import { ACTIVITIES, plain, titleOfChat, titleOfSession } from './words.js';
 
 export class Head {
@@ -20,6 +21,7 @@ export class Head {
       item('Clear the chat', () => this.#clear(), 'chat:truncate'),
       item('End the chat', () => this.#end('chat'), 'chat:dispose'),
       item('Rename the session', () => this.#rename('session'), 'session:rename', 'session'),
+      item('Settings of the session', () => this.#settings(), 'session:configure', 'session'),
       item('Archive the session', () => model.act(model.archiveSession(!isArchived(model.sessionState.status))), 'session:mark', 'session'),
       item('End the session', () => this.#end('session'), 'session:dispose', 'session'),
     ];
@@ -55,6 +57,7 @@ export class Head {
     const parts = [own ? null : titleOfSession(session), agent?.displayName ?? session.provider, chat.activity];
     text(this.about, parts.filter(Boolean).join(' · '));
     for (const { needs, button } of this.items) button.disabled = !model.may(needs);
+    this.items.find((one) => one.needs === 'session:configure').button.hidden = !changeable(session).length;
     this.fresh.disabled = !model.may('chat:create');
     const archive = this.items.find((one) => one.needs === 'session:mark').button;
     text(archive, isArchived(session.status) ? 'Bring the session back' : 'Archive the session');
@@ -83,6 +86,12 @@ export class Head {
     const name = h('input', { type: 'text', value: old ?? '', required: true, maxLength: 200 });
     const title = await ask({ title: `Rename the ${what}`, fields: [field('Name', name)], confirm: 'Rename', read: () => name.value.trim() });
     if (title) model.act(what === 'chat' ? model.renameChat(title) : model.renameSession(title));
+  }
+
+  async #settings() {
+    const { model } = this;
+    const config = await askForSettings(model.sessionState);
+    if (config) model.act(model.configureSession(config));
   }
 
   async #clear() {

@@ -6,10 +6,12 @@ import { takeFromAddress } from '../shared/token.js';
 import { tellError } from '../shared/dialog.js';
 import { Composer } from './composer.js';
 import { Head } from './head.js';
-import { Model } from './model.js';
+import { ENDED, Model } from './model.js';
 import { newSession, Sidebar } from './sidebar.js';
 import { Transcript } from './transcript.js';
 import { titleOfChat } from './words.js';
+
+const DROPPED = 'The connection dropped. What happens meanwhile is caught up with when it is back.';
 
 takeFromAddress();
 const model = new Model();
@@ -60,13 +62,16 @@ draw();
 function draw() {
   drawing = false;
   const { session, chatState } = model;
-  banner.hidden = !['lost', 'refused'].includes(model.connection.state);
-  banner.dataset.kind = model.connection.state;
-  text(bannerText, model.connection.state === 'refused' ? model.connection.problem : 'The connection dropped. What happens meanwhile is caught up with when it is back.');
-  welcome.hidden = Boolean(session) || !model.listed;
+  const focused = document.activeElement;
+  const { state, problem: reason } = model.connection;
+  banner.hidden = !(state === 'lost' || reason);
+  banner.dataset.kind = state;
+  text(bannerText, state === 'lost' ? DROPPED : (reason ?? ''));
+  welcome.hidden = Boolean(session) || !(model.listed || reason);
   start.hidden = !(model.isOpen && model.me.maySomewhere.has('session:create'));
-  problem.hidden = !model.problem;
-  text(problem, model.problem ?? '');
+  const fault = model.problem ?? (model.ended ? ENDED : null);
+  problem.hidden = !fault;
+  text(problem, fault ?? '');
   transcript.element.hidden = !chatState;
   sidebar.update();
   head.update();
@@ -78,7 +83,16 @@ function draw() {
     shownChat = model.chat;
     if (!matchMedia('(pointer: coarse)').matches && !document.querySelector('dialog[open]')) composer.focus();
   }
+  if (!focused?.isConnected && document.activeElement === document.body && !document.querySelector('dialog[open]')) refocus();
   document.body.dataset.ready = model.connection.state;
+}
+
+/** What somebody pressed may be gone with the answer to it: what waits next has the focus, else the message. */
+function refocus() {
+  const next = transcript.element.querySelector('.decision button:enabled, .question :is(input, textarea, button):enabled');
+  if (next) return next.focus();
+  if (!matchMedia('(pointer: coarse)').matches) composer.focus();
+  if (document.activeElement === document.body) transcript.element.focus();
 }
 
 /** Says to who does not see it that an answer is finished, or that something waits. */

@@ -10,6 +10,7 @@ import { isRead } from '../shared/states.js';
 /** How many of the newest turns are asked for; older ones come page by page. */
 const TURNS = 30;
 const SESSIONS = 100;
+export const ENDED = 'This chat is not in its session any more: somebody ended it, or moved it.';
 
 export class Model extends EventTarget {
   connection = new Connection();
@@ -25,7 +26,12 @@ export class Model extends EventTarget {
   visuals = [];
   /** What went wrong with what is open, for people. */
   problem = null;
+  /** Whether the shown chat is in its session no more: it was ended, or moved to another one. */
+  ended = false;
   #canvases;
+  #opening = 0;
+  #wasListed = false;
+  #listing = null;
 
   constructor() {
     super();
@@ -57,7 +63,8 @@ export class Model extends EventTarget {
   }
   /** Whether the one who looks may do it here, now. */
   may(operation) {
-    return this.isOpen && this.me.may.has(operation);
+    const isThere = !this.ended || !operation.startsWith('chat:') || operation === 'chat:create';
+    return this.isOpen && isThere && this.me.may.has(operation);
   }
   /** Whether the agent of the open session can do it. */
   can(capability) {
@@ -67,6 +74,12 @@ export class Model extends EventTarget {
   /** What the agent of the open session can do that the protocol has no field for. */
   get agentExtras() {
     return this.root?._meta?.['scrollback.agents']?.[this.sessionState?.provider] ?? {};
+  }
+  /** The sessions to choose from: the open one is among them, also where it is older than those that were listed. */
+  get listedSessions() {
+    const { session, sessionState: state } = this;
+    if (!state || this.sessions.has(session)) return this.sessions.values();
+    return [...this.sessions.values(), { resource: session, title: state.title, status: state.status, modifiedAt: state.modifiedAt ?? '' }];
   }
   get isPaused() {
     return Boolean(this.sessionState?._meta?.['scrollback.pausedQueues']?.includes(this.chat));
@@ -89,28 +102,56 @@ export class Model extends EventTarget {
 
   async #begin() {
     this.listed = true;
-    await Promise.all([this.#list(), this.#whoAmI()]);
+    await this.#around();
     await this.#follow();
   }
 
   async #resumed() {
-    await Promise.all([this.#list(), this.#whoAmI()]);
-    if (this.session && !this.sessionState) await this.#follow();
+    await this.#around();
+    const isWhole = this.sessionState && (this.chatState || !this.sessionState.chats.length);
+    if (this.session && !isWhole && !this.problem) await this.#follow();
     await this.#visuals();
   }
 
+  /** The list and the rights. A link leads to its chat without either, as for who may see one session alone. */
+  #around() {
+    const list = this.#list().catch((error) => error.code !== 'not-permitted' && Promise.reject(error));
+    return Promise.all([this.#guard(list), this.#guard(this.#whoAmI())]);
+  }
+
   async #whoAmI() {
-    const said = await get('api/me', { channel: this.session });
+    const session = this.session;
+    const said = await get('api/me', { channel: session });
+    if (session !== this.session) return;
     this.me = { principal: said.principal, may: new Set(said.may), maySomewhere: new Set(said.maySomewhere) };
     this.#tell();
   }
 
   async #list(cursor) {
     const page = await this.connection.request('listSessions', { channel: ROOT, limit: SESSIONS, ...(cursor ? { cursor } : {}) });
-    if (!cursor) this.sessions = new Map();
-    for (const summary of page.items) this.sessions.set(summary.resource, summary);
+    const sessions = new Map(cursor ? this.sessions : []);
+    for (const summary of page.items) sessions.set(summary.resource, summary);
+    this.sessions = sessions;
     this.moreSessions = page.nextCursor ?? null;
     this.#tell();
+  }
+
+  /**
+   * The newest ones once more, for one that changed and is not among those that are listed. One asking at a time; what changes
+   * while it is on its way is asked for behind it.
+   */
+  async #listNewest() {
+    if (this.#listing) return void (this.#listing = 'again');
+    this.#listing = 'once';
+    try {
+      const page = await this.connection.request('listSessions', { channel: ROOT, limit: SESSIONS });
+      this.sessions = new Map([...this.sessions, ...page.items.map((summary) => [summary.resource, summary])]);
+      this.#tell();
+    } finally {
+      const again = this.#listing === 'again';
+      this.#listing = null;
+      if (again) this.#guard(this.#listNewest());
+    }
   }
 
   /** What somebody may do can change while they look. */
@@ -137,27 +178,39 @@ export class Model extends EventTarget {
   }
 
   async #open(session, chat) {
-    this.problem = null;
+    const opening = ++this.#opening;
     const { connection } = this;
     if (this.session && this.session !== session) connection.unsubscribe(this.session);
     if (this.chat) connection.unsubscribe(this.chat);
     const moved = this.session !== session;
     [this.session, this.chat, this.visuals, this.#canvases] = [session, null, [], undefined];
+    [this.problem, this.ended, this.#wasListed] = [null, false, false];
     this.#tell();
     if (!session) return;
     try {
-      if (moved || !connection.get(session)) await Promise.all([connection.subscribe(session), this.#whoAmI()]);
-      if (this.session !== session) return;
+      if (moved || !connection.get(session)) await Promise.all([connection.subscribe(session), this.#guard(this.#whoAmI())]);
+      // Somebody went elsewhere meanwhile.
+      if (opening !== this.#opening) return;
       const state = this.sessionState;
       const shown = chat ?? state.defaultChat ?? state.chats[0]?.resource;
-      this.chat = shown;
+      this.chat = shown ?? null;
+      this.#stillListed();
       if (shown) await connection.subscribe(shown, { turns: TURNS });
     } catch (error) {
+      if (opening !== this.#opening) return;
       if (!(error instanceof Refusal) || error.code === 'not-connected') throw error;
       this.problem = error.message;
     }
     this.#tell();
     this.#seen();
+  }
+
+  /** A chat that somebody ended is gone from its session, and nothing that is sent to it has an answer. */
+  #stillListed() {
+    const isListed = Boolean(this.chatSummary);
+    this.ended = this.#wasListed && !isListed;
+    this.#wasListed ||= isListed;
+    if (this.ended) this.connection.giveUp(this.chat, ENDED);
   }
 
   #changed(channel) {
@@ -168,7 +221,7 @@ export class Model extends EventTarget {
         this.#guard(this.#visuals());
       }
       this.#seen();
-    }
+    } else if (channel === this.session) this.#stillListed();
     this.#tell();
   }
 
@@ -188,13 +241,15 @@ export class Model extends EventTarget {
   }
 
   #notified({ method, params }) {
-    if (method === 'root/sessionAdded') this.sessions.set(params.summary.resource, params.summary);
+    if (method === 'root/sessionAdded') this.sessions = new Map(this.sessions).set(params.summary.resource, params.summary);
     else if (method === 'root/sessionRemoved') {
+      this.sessions = new Map(this.sessions);
       this.sessions.delete(params.session);
       if (params.session === this.session) this.open(null);
     } else if (method === 'root/sessionSummaryChanged') {
       const known = this.sessions.get(params.session);
-      if (known) this.sessions.set(params.session, { ...known, ...params.changes });
+      if (known) this.sessions = new Map(this.sessions).set(params.session, { ...known, ...params.changes });
+      else this.#guard(this.#listNewest());
     }
     this.#tell();
   }
@@ -218,8 +273,8 @@ export class Model extends EventTarget {
 
   // What somebody can do. Each resolves when the host took it and rejects with its refusal.
 
-  #act(action) {
-    return this.connection.dispatch(this.chat, action);
+  #act(action, chat = this.chat) {
+    return this.connection.dispatch(chat, action);
   }
   #ask(method, params, channel = this.chat) {
     return this.connection.request(method, { channel, ...params });
@@ -234,6 +289,9 @@ export class Model extends EventTarget {
 
   renameSession(title) {
     return this.connection.dispatch(this.session, { type: 'session/titleChanged', title });
+  }
+  configureSession(config) {
+    return this.connection.dispatch(this.session, { type: 'session/configChanged', config });
   }
   archiveSession(isArchived) {
     return this.connection.dispatch(this.session, { type: 'session/isArchivedChanged', isArchived });
@@ -263,12 +321,12 @@ export class Model extends EventTarget {
     return this.#act({ type: 'session/titleChanged', title });
   }
 
-  send(text) {
+  send(text, chat, attachments) {
     const startedAt = new Date().toISOString();
-    return this.#act({ type: 'chat/turnStarted', turnId: newId(), startedAt, message: written(text) });
+    return this.#act({ type: 'chat/turnStarted', turnId: newId(), startedAt, message: written(text, attachments) }, chat);
   }
-  wait(kind, text, id = newId()) {
-    return this.#act({ type: 'chat/pendingMessageSet', kind, id, message: written(text) });
+  wait(kind, text, chat, attachments) {
+    return this.#act({ type: 'chat/pendingMessageSet', kind, id: newId(), message: written(text, attachments) }, chat);
   }
   takeBack(kind, id) {
     return this.#act({ type: 'chat/pendingMessageRemoved', kind, id });
@@ -278,6 +336,9 @@ export class Model extends EventTarget {
   }
   sendNow(id) {
     return this.#ask('x-scrollback/sendNow', { id });
+  }
+  completions(text, offset) {
+    return this.#ask('completions', { kind: 'userMessage', text, offset });
   }
   draft(text) {
     return this.#act({ type: 'chat/draftChanged', ...(text ? { draft: written(text) } : {}) });
@@ -328,4 +389,4 @@ export class Model extends EventTarget {
   }
 }
 
-const written = (text) => ({ text, origin: { kind: 'user' } });
+const written = (text, attachments = []) => ({ text, origin: { kind: 'user' }, ...(attachments.length ? { attachments } : {}) });

@@ -1,7 +1,7 @@
 // The parts of an answer. Each has a view that is made once and told of its part whenever that is another object.
 
 import { h, icon, replace, text } from '../shared/dom.js';
-import { markdown } from '../shared/markdown.js';
+import { Growing, markdown } from '../shared/markdown.js';
 import { QuestionView } from './question.js';
 import { ToolView } from './tool.js';
 
@@ -20,17 +20,19 @@ export function keyOf(part, at) {
 
 class MarkdownView {
   element = h('div.markdown');
+  #said = new Growing(this.element);
   update(part) {
-    this.element.replaceChildren(markdown(part.content));
+    this.#said.show(part.content);
   }
 }
 
 class ReasoningView {
   body = h('div.markdown');
+  #said = new Growing(this.body);
   label = h('span', {}, 'Thinking');
   element = h('details.reasoning', {}, h('summary', {}, icon('think'), this.label), this.body);
   update(part, { running, last }) {
-    this.body.replaceChildren(markdown(part.content));
+    this.#said.show(part.content);
     text(this.label, running && last ? 'Thinking…' : 'Thought');
   }
 }

@@ -21,7 +21,8 @@ export class QuestionView {
     this.#answered = response;
     for (const { question, show, element } of this.#fields) {
       // Who types is not interrupted by what they typed before.
-      if (!element.contains(document.activeElement)) show(request.answers?.[question.id]?.value?.value);
+      const value = request.answers?.[question.id]?.value;
+      if (!element.contains(document.activeElement)) show(value ? value.value : question.defaultValue, value?.freeformValues);
     }
     const may = !response && this.model.may('chat:answer');
     for (const control of this.element.querySelectorAll('button, input, textarea')) control.disabled = !may;
@@ -103,6 +104,22 @@ function choices(question, name, type) {
   return { element, inputs, show, chosen: () => inputs.filter((input) => input.checked).map((input) => input.value) };
 }
 
+/** Beside choices, a place for other words where the agent takes them. */
+function ownWords(question, made) {
+  if (!question.allowFreeformInput) return { ...made, words: () => [] };
+  const field = h('input', { type: 'text', placeholder: 'In your own words', aria: { label: `In your own words: ${question.message || question.title || ''}` } });
+  return {
+    element: h('div.own-words', {}, made.element, field),
+    field,
+    slow: true,
+    words: () => [field.value.trim()].filter(Boolean),
+    show: (value, words) => {
+      made.show(value);
+      field.value = words?.join(', ') ?? '';
+    },
+  };
+}
+
 const CONTROLS = {
   text(question) {
     const field = h('textarea', { rows: 2, ...labelOf(question) });
@@ -125,11 +142,29 @@ const CONTROLS = {
   },
   'single-select'(question, name) {
     const made = choices(question, name, 'radio');
-    return { ...made, read: () => (made.chosen().length ? { kind: 'selected', value: made.chosen()[0] } : null) };
+    const own = ownWords(question, made);
+    // It is the one or the other.
+    own.field?.addEventListener('input', () => own.words().length && made.inputs.forEach((input) => (input.checked = false)));
+    made.inputs.forEach((input) => input.addEventListener('input', () => own.field && (own.field.value = '')));
+    return {
+      ...own,
+      read: () => {
+        const [value] = made.chosen();
+        if (value !== undefined) return { kind: 'selected', value };
+        return own.words().length ? { kind: 'selected', value: '', freeformValues: own.words() } : null;
+      },
+    };
   },
   'multi-select'(question, name) {
     const made = choices(question, name, 'checkbox');
+    const own = ownWords(question, made);
     const within = (count) => count >= (question.min ?? 1) && count <= (question.max ?? Infinity);
-    return { ...made, read: () => (within(made.chosen().length) ? { kind: 'selected-many', value: made.chosen() } : null) };
+    return {
+      ...own,
+      read: () => {
+        const more = own.words().length ? { freeformValues: own.words() } : {};
+        return within(made.chosen().length + own.words().length) ? { kind: 'selected-many', value: made.chosen(), ...more } : null;
+      },
+    };
   },
 };

@@ -9,6 +9,7 @@ import { ACTIVITIES, ORIGIN_ICONS, titleOfChat, titleOfSession } from './words.j
 export class Sidebar {
   constructor(model, { onNavigate }) {
     this.model = model;
+    this.looked = [];
     this.create = h('button.primary.new-session', { type: 'button', onclick: () => newSession(model).catch(tellError) }, icon('plus'), 'New session');
     this.list = h('ul.sessions');
     this.more = h('button.quiet.small', { type: 'button', onclick: () => model.listMore().catch(tellError) }, 'More sessions');
@@ -20,7 +21,11 @@ export class Sidebar {
 
   update() {
     const { model } = this;
-    const all = [...model.sessions.values()].sort((a, b) => (a.modifiedAt < b.modifiedAt ? 1 : -1));
+    // What streams into a chat changes nothing here.
+    const looked = [model.sessions, model.session, model.sessionState, model.chat, model.isOpen, model.me, model.root, model.moreSessions];
+    if (looked.every((one, at) => one === this.looked[at])) return;
+    this.looked = looked;
+    const all = [...model.listedSessions].sort((a, b) => (a.modifiedAt < b.modifiedAt ? 1 : -1));
     const shown = all.map((summary) => ({ summary, open: summary.resource === model.session, state: model.sessionState, chat: model.chat }));
     this.create.disabled = !(model.isOpen && model.me.maySomewhere.has('session:create'));
     this.more.hidden = !model.moreSessions;
@@ -44,7 +49,7 @@ function makeSession() {
     const status = open && state ? (summary.status & 31) | (state.status & 32) : summary.status;
     link.show({ href: place(summary.resource), title: titleOfSession(summary), status, current: open });
     at.dateTime = summary.modifiedAt;
-    text(at, when(summary.modifiedAt));
+    text(at, summary.modifiedAt && when(summary.modifiedAt));
     const listed = open && state?.chats.length > 1 ? inTree(state.chats) : [];
     chats.hidden = !listed.length;
     const show = (li, { chat: one, depth }) => li.show(one, depth, summary.resource, chat);
@@ -94,10 +99,8 @@ function makeLink(className, more) {
 /** Chats in the order of a tree: each below the one that it was made out of, with how deep it stands. */
 function inTree(chats) {
   const known = new Set(chats.map((chat) => chat.resource));
-  const below = (parent, depth) =>
-    chats
-      .filter((chat) => (known.has(chat.origin?.chat) ? chat.origin.chat : null) === parent)
-      .flatMap((chat) => [{ chat, depth }, ...below(chat.resource, depth + 1)]);
+  const children = Map.groupBy(chats, (chat) => (known.has(chat.origin?.chat) ? chat.origin.chat : null));
+  const below = (parent, depth) => (children.get(parent) ?? []).flatMap((chat) => [{ chat, depth }, ...below(chat.resource, depth + 1)]);
   return below(null, 0);
 }
 

@@ -14,8 +14,10 @@ export class Transcript {
     this.model = model;
     this.older = h('button.quiet.small', { type: 'button', onclick: () => model.act(model.olderTurns()) }, 'Show earlier');
     this.turns = h('ol.turns');
+    /** Pages that belong to no turn, such as those of clients. */
+    this.visuals = h('div.visuals');
     this.empty = h('p.empty', {}, 'Nothing was said here yet.');
-    this.element = h('div.transcript', { role: 'region', aria: { label: 'Conversation' }, tabIndex: 0 }, h('div.column', {}, this.older, this.turns, this.empty));
+    this.element = h('div.transcript', { role: 'region', aria: { label: 'Conversation' }, tabIndex: 0 }, h('div.column', {}, this.older, this.turns, this.visuals, this.empty));
     this.wrapped = new WeakMap();
     this.chat = null;
     this.following = true;
@@ -35,7 +37,10 @@ export class Transcript {
     this.older.disabled = !model.may('chat:turns');
     const items = state ? [...state.turns, ...(state.activeTurn ? [state.activeTurn] : [])] : [];
     const lastTurn = items.at(-1);
-    keyed(this.turns, items.map((turn) => this.#wrap(turn, turn === lastTurn)), ({ turn }) => turn.id, (item) => this.#make(item), (li, item) => li.show(item));
+    const byTurn = Map.groupBy(model.visuals, (visual) => visual.turnId ?? null);
+    const here = [model.isOpen, [...model.me.may].join(), model.ended, model.can('fork')].join(' ');
+    keyed(this.turns, items.map((turn) => this.#wrap(turn, turn === lastTurn, byTurn.get(turn.id) ?? [], here)), ({ turn }) => turn.id, (item) => this.#make(item), (li, item) => li.show(item));
+    keyed(this.visuals, state ? (byTurn.get(null) ?? []) : [], (visual) => visual.url, visualFrame);
     this.empty.hidden = !state || items.length > 0;
     if (following) this.#toEnd();
     else if (firstBefore && firstBefore !== this.turns.firstElementChild) element.scrollTop += element.scrollHeight - height;
@@ -51,10 +56,8 @@ export class Transcript {
   }
 
   /** The same object for the same turn in the same circumstances. */
-  #wrap(turn, last) {
-    const { model } = this;
-    const visuals = model.visuals.filter((visual) => visual.turnId === turn.id);
-    const here = JSON.stringify([last, model.isOpen, [...model.me.may].length, model.can('fork'), visuals.map((visual) => visual.url)]);
+  #wrap(turn, last, visuals, around) {
+    const here = [last, around, ...visuals.map((visual) => visual.url)].join(' ');
     const known = this.wrapped.get(turn);
     if (known?.here === here) return known;
     const item = { turn, last, visuals, here };
@@ -116,7 +119,7 @@ class TurnView {
     replace(this.attachments, (message.attachments ?? []).map((one) => h('li.chip', {}, one.label)));
     this.#parts(turn, last, running);
     this.working.hidden = !running || turn.responseParts.some((part) => part.kind === 'markdown' || waits(part));
-    keyed(this.visuals, visuals, (visual) => visual.id, visualFrame);
+    keyed(this.visuals, visuals, (visual) => visual.url, visualFrame);
     const ending = ENDINGS[turn.state];
     this.chip.hidden = !ending;
     text(this.chip, ending ?? '');
@@ -130,7 +133,7 @@ class TurnView {
     const at = new Map(turn.responseParts.map((part, i) => [part, i]));
     // A part is drawn again when it changed, and when what may be done with it did.
     const items = turn.responseParts.map((part) => ({ part, key: keyOf(part, at.get(part)) }));
-    const here = JSON.stringify([last, running, model.isOpen, model.me.may.size]);
+    const here = JSON.stringify([last, running, model.isOpen, model.ended, model.me.may.size]);
     keyed(
       this.parts,
       items,
@@ -164,8 +167,25 @@ class TurnView {
 
   async #copy() {
     const said = this.turn.responseParts.filter((part) => part.kind === 'markdown').map((part) => part.content);
-    await navigator.clipboard?.writeText(said.join('\n\n').trim());
-    tell('The answer was copied.');
+    const isCopied = await copied(said.join('\n\n').trim());
+    tell(isCopied ? 'The answer was copied.' : 'The browser does not let this page copy.', isCopied ? 'info' : 'error');
+  }
+}
+
+/** Without a secure origin there is no clipboard, and a browser may refuse it: then what is selected is copied. */
+async function copied(words) {
+  try {
+    await navigator.clipboard.writeText(words);
+    return true;
+  } catch {
+    const focused = document.activeElement;
+    const field = h('textarea', { class: 'said', value: words, readOnly: true });
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand('copy');
+    field.remove();
+    focused?.focus();
+    return done;
   }
 }
 

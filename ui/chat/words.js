@@ -16,7 +16,8 @@ export function sender(message, me) {
   const principal = message._meta?.['scrollback.sender'];
   if (message.origin?.kind === 'tool') return 'The agent';
   if (message.origin?.kind !== 'user') return 'The host';
-  if (!principal || principal === me.principal) return 'You';
+  if (!principal) return 'Somebody';
+  if (principal === me.principal) return 'You';
   return principal.replace(/^(user|root):/, '');
 }
 

@@ -13,6 +13,8 @@ export const ROOT = 'ahp-root://';
 const VERSIONS = ['1.0.0'];
 const WAITS = [200, 500, 1000, 2000, 4000, 8000];
 const SILENCE = 20_000;
+/** What a handshake may take: its answer holds all that was missed, in one message. */
+const HANDSHAKE = 60_000;
 
 /** A refusal by the host, of an action or a command: `code` is its stable word. */
 export class Refusal extends Error {
@@ -44,8 +46,13 @@ export class Connection extends EventTarget {
   /** What each channel that is subscribed to is: `{state, seq}`. */
   channels = new Map();
   lastSeen = 0;
+  /** Of each channel that is wanted, the view that was asked for. */
+  #wishes = new Map();
   #socket = null;
+  #cut = () => {};
   #greeted = false;
+  /** Whether the host knows this client, so that it can come back. */
+  #known = false;
   #nextRequest = 1;
   #nextSeq = 1;
   #requests = new Map();
@@ -91,17 +98,41 @@ export class Connection extends EventTarget {
     return this.#ask(method, params);
   }
 
-  /** Subscribes; resolves with the state. `turns` is how many of the newest turns are wanted. */
+  /**
+   * Subscribes; resolves with the state, or with null where it was unsubscribed from meanwhile. `turns` is how many of the
+   * newest turns are wanted.
+   */
   async subscribe(channel, { turns } = {}) {
-    const view = turns ? { view: { turns } } : {};
-    const { snapshot } = await this.request('subscribe', { channel, ...view });
-    if (snapshot) this.#take(snapshot, channel);
+    const wish = turns ? { view: { turns } } : {};
+    this.#wishes.set(channel, wish);
+    try {
+      const { snapshot } = await this.request('subscribe', { channel, ...wish });
+      if (!this.#wishes.has(channel)) this.#leave(channel);
+      else if (snapshot) this.#take(snapshot, channel);
+    } catch (error) {
+      if (this.#wishes.get(channel) === wish && !this.channels.has(channel)) this.#wishes.delete(channel);
+      throw error;
+    }
     return this.get(channel);
   }
 
+  /** What is still on its way is left when it arrives. */
   unsubscribe(channel) {
-    if (!this.channels.delete(channel) || this.state !== 'open') return;
-    this.#send({ method: 'unsubscribe', params: { channel } });
+    this.#wishes.delete(channel);
+    if (this.channels.delete(channel)) this.#leave(channel);
+  }
+
+  #leave(channel) {
+    if (this.state === 'open') this.#send({ method: 'unsubscribe', params: { channel } });
+  }
+
+  /** What was sent to a channel that is no more has no answer: it is refused with this sentence. */
+  giveUp(channel, reason) {
+    for (const [clientSeq, pending] of this.#pending) {
+      if (pending.channel !== channel) continue;
+      this.#pending.delete(clientSeq);
+      pending.reject(new Refusal('gone', reason));
+    }
   }
 
   /**
@@ -134,13 +165,16 @@ export class Connection extends EventTarget {
       try {
         // Asks for a token where one is missing, and says in words what a socket does not.
         await get('api/me');
-        await this.#connect();
+        const ended = this.#dial();
+        await this.#meet(ended);
         this.#tries = 0;
-        await this.#ended();
+        const reason = await ended;
+        this.#become(this.#closed ? 'closed' : 'lost', reason || 'The connection dropped.');
       } catch (error) {
         if (error.status === 401 || error.status === 403) this.#become('refused', error.message);
         else this.#become(this.#greeted ? 'lost' : 'connecting', error.message);
       }
+      this.#cut();
       this.#fail();
       if (this.#closed) return;
       const wait = WAITS[Math.min(this.#tries++, WAITS.length - 1)];
@@ -152,22 +186,55 @@ export class Connection extends EventTarget {
     }
   }
 
-  async #connect() {
+  /** Opens a socket; resolves with the reason when it is over, also where the network does not say so and it is cut here. */
+  #dial() {
     const address = new URL(base);
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     if (token()) address.searchParams.set('tkn', token());
     const socket = new WebSocket(address);
     this.#socket = socket;
     socket.onmessage = (event) => this.#hear(JSON.parse(event.data));
-    await new Promise((resolve, reject) => {
-      socket.onopen = resolve;
-      socket.onerror = socket.onclose = () => reject(new Error('The host does not answer.'));
+    return new Promise((resolve) => {
+      socket.onclose = (event) => resolve(event.reason);
+      this.#cut = (reason) => {
+        socket.onmessage = null;
+        socket.close();
+        resolve(reason);
+      };
     });
-    await (this.#greeted ? this.#resume() : this.#greet());
+  }
+
+  /** The handshake. The socket may end at any point in it. */
+  async #meet(ended) {
+    const over = ended.then((reason) => Promise.reject(new Error(reason || 'The host does not answer.')));
+    const late = setTimeout(this.#cut, HANDSHAKE);
+    try {
+      await Promise.race([this.#shakeHands(), over]);
+    } finally {
+      clearTimeout(late);
+    }
     this.#become('open');
     this.#sendAgain();
     if (this.#greeted) this.#say('resumed');
     this.#greeted = true;
+  }
+
+  async #shakeHands() {
+    const socket = this.#socket;
+    await new Promise((resolve) => (socket.onopen = resolve));
+    if (!this.#known) return this.#greet();
+    await this.#resume().catch((error) => {
+      if (error.code === 'not-permitted') this.#beAnother();
+      throw error;
+    });
+  }
+
+  /** Who may not come back, such as with somebody else's token, is a new client: what had no echo may have been taken or not. */
+  #beAnother() {
+    this.clientId = `page-${newId()}`;
+    this.#known = false;
+    for (const { reject } of this.#pending.values()) reject(new Refusal('not-known', 'The host does not know this page any more: it may have taken this or not.'));
+    this.#pending.clear();
   }
 
   async #greet() {
@@ -179,8 +246,15 @@ export class Connection extends EventTarget {
       initialSubscriptions: [ROOT],
       locale: navigator.language,
     });
-    this.#see(result.serverSeq);
+    this.lastSeen = result.serverSeq;
     for (const snapshot of result.snapshots) this.#take(snapshot);
+    const again = [...this.#wishes].map(async ([channel, wish]) => {
+      const answer = await this.#ask('subscribe', { channel, ...wish }).catch((error) => (error.code === 'not-connected' ? Promise.reject(error) : null));
+      if (answer?.snapshot) this.#take(answer.snapshot, channel);
+      else this.#lose(channel);
+    });
+    await Promise.all(again);
+    this.#known = true;
   }
 
   async #resume() {
@@ -211,17 +285,6 @@ export class Connection extends EventTarget {
     }
   }
 
-  #ended() {
-    const socket = this.#socket;
-    return new Promise((resolve) => {
-      socket.onerror = null;
-      socket.onclose = (event) => {
-        this.#become(this.#closed ? 'closed' : 'lost', event.reason || 'The connection dropped.');
-        resolve();
-      };
-    });
-  }
-
   /** Requests of a connection that is gone have no answer. */
   #fail() {
     for (const { reject } of this.#requests.values()) reject(new Refusal('not-connected', 'The connection dropped.'));
@@ -230,11 +293,11 @@ export class Connection extends EventTarget {
 
   /** A connection that says nothing for long is asked, and given up when it stays silent. */
   async #feel() {
-    const socket = this.#socket;
+    const cut = this.#cut;
     if (this.state !== 'open' || performance.now() - this.#heard < SILENCE) return;
     const answered = this.#ask('ping', { channel: ROOT }).then(() => true, () => true);
     const silent = new Promise((resolve) => setTimeout(resolve, SILENCE / 2, false));
-    if (!(await Promise.race([answered, silent]))) socket.close();
+    if (!(await Promise.race([answered, silent]))) cut();
   }
 
   #ask(method, params) {
@@ -274,8 +337,8 @@ export class Connection extends EventTarget {
     }
     this.#see(envelope.serverSeq);
     if (own?.again) {
-      // The snapshot may hold it already, and its echo does not say: the state is asked for once more.
-      this.subscribe(envelope.channel).catch(() => {});
+      // The snapshot may hold it already, and its echo does not say: the state is asked for once more, in the same view.
+      if (this.channels.has(envelope.channel)) this.subscribe(envelope.channel, this.#wishes.get(envelope.channel)?.view).catch(() => {});
     } else {
       const known = this.channels.get(envelope.channel);
       if (known && envelope.serverSeq > known.seq) {
@@ -295,6 +358,8 @@ export class Connection extends EventTarget {
 
   #lose(channel) {
     this.channels.delete(channel);
+    this.#wishes.delete(channel);
+    this.giveUp(channel, 'This is not there any more.');
     this.#say('gone', channel);
   }
 

@@ -59,12 +59,13 @@ export function text(element, value) {
 
 /**
  * Keeps the children of `parent` in step with `items`. Each has a key; its element is made once by `make(item)` and told by
- * `update(element, item)` when the item is another object than before. Elements keep their focus and their scroll where
+ * `update(element, item)` when the item is another object than before. Elements keep their focus, and their scroll where
  * they stay in place.
  */
 export function keyed(parent, items, keyOf, make, update = () => {}) {
   const kept = parent.keyed ?? new Map();
   const next = new Map();
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   let place = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
@@ -82,6 +83,8 @@ export function keyed(parent, items, keyOf, make, update = () => {}) {
   }
   for (const [key, entry] of kept) if (next.get(key)?.element !== entry.element) entry.element.remove();
   parent.keyed = next;
+  // An element that is moved loses it.
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus();
 }
 
 const SVG = 'http://www.w3.org/2000/svg';

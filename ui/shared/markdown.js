@@ -41,6 +41,41 @@ export function markdown(text) {
   return fragment;
 }
 
+/** Where a link is defined, only the whole text has it. */
+const DEFINES = /^ {0,3}\[[^\]]+\]:/m;
+
+/** A text that grows in `element`, as an answer does: its blocks that are over stay as they are, the last ones are made anew. */
+export class Growing {
+  #over = '';
+  #last = [];
+
+  constructor(element) {
+    this.element = element;
+  }
+
+  show(text) {
+    if (!text.startsWith(this.#over) || DEFINES.test(text)) {
+      this.element.replaceChildren();
+      [this.#over, this.#last] = ['', []];
+    }
+    const rest = text.slice(this.#over.length);
+    const blocks = DEFINES.test(text) ? [] : MARKED.lexer(rest);
+    // The last two may still become one, such as a list and the number of its next entry.
+    const second = blocks.map((block) => block.type !== 'space').reduce((found, counts, at) => (counts ? [found[1], at] : found), [0, 0])[0];
+    const said = blocks.slice(0, second).map((block) => block.raw).join('');
+    for (const node of this.#last) node.remove();
+    // Where the parser has other line ends than the text, nothing is over.
+    const isSame = rest.startsWith(said);
+    if (isSame && said) {
+      this.element.append(markdown(said));
+      this.#over += said;
+    }
+    const last = markdown(isSame ? rest.slice(said.length) : rest);
+    this.#last = [...last.childNodes];
+    this.element.append(last);
+  }
+}
+
 const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
 
 function asBold(heading) {
