@@ -132,12 +132,12 @@ async fn copies_that_are_made_while_the_log_is_compacted_are_whole_at_one_number
         let (restored, imported) = (place.at(&format!("restored{round}")), place.at(&format!("imported{round}")));
         let file = place.at(&format!("{round}.jsonl"));
         let compacting = spawn(&compact, &[&place.data]);
-        let exporting = spawn("log export --data {} -o {}", &[&place.data, &file]);
+        let exporting = spawn("log export --json --data {} -o {}", &[&place.data, &file]);
         let made = place.object("backup {} --data {}", &[&backup, &place.data]);
         for program in [compacting, exporting] {
             let ran = Ran::from(program.wait_with_output().unwrap());
             assert_eq!(ran.status, 0, "{ran:?}");
-            folded += ran.json_lines().first().map_or(0, |compacted| compacted["folded"].as_u64().unwrap());
+            folded += ran.json_lines().first().map_or(0, |compacted| compacted["folded"].as_u64().unwrap_or(0));
         }
         place.object("restore {} --data {}", &[&backup, &restored]);
         has_the_states_of(&place, &restored, made["upto"].as_u64().unwrap());
