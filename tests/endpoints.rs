@@ -371,12 +371,17 @@ fn a_window_is_filtered_by_type_person_and_time() {
     let served = Served::in_memory();
     let event =
         |at: i64, by: &str, n: u64| NewEvent { at, ..command::event(n, Kind::Action, by, command::sessions(n)) };
-    let hour = 3_600_000;
-    let events = (1..=8).map(|n| event(n * hour, if n % 2 == 0 { "user:ada" } else { "user:bob" }, n as u64)).collect();
+    let (hour, begin) = (3_600_000, 4_000_000_000_000);
+    let events =
+        (1..=8).map(|n| event(begin + n * hour, if n % 2 == 0 { "user:ada" } else { "user:bob" }, n as u64)).collect();
     let base = served.base;
     served.append(Batch { events, rows: Vec::new() });
-    let times = "channel=ahp-root://&since=1970-01-01T03:00:00Z&until=1970-01-01T05:00:00Z";
-    assert!(base <= 1 || window(&served, times).0.len() <= 3);
+    let times = |since: i64, until: i64| {
+        let of = |hours: i64| scrollback::clock::rfc3339(begin + hours * hour);
+        window(&served, &format!("since={}&until={}", of(since), of(until))).0
+    };
+    assert_eq!(times(3, 5), [3, 4, 5]);
+    assert_eq!(times(9, 10), [] as [u64; 0]);
     assert_eq!(window(&served, &format!("by=user:ada&after={base}")).0, [2, 4, 6, 8]);
     assert_eq!(window(&served, &format!("by=user:ada&type=root/*&limit=1&before={}", base + 8)).0, [6]);
     assert_eq!(window(&served, &format!("type=chat/*&after={base}")).0, [] as [u64; 0]);

@@ -96,11 +96,11 @@ fn lineage(host: &Host, who: &Identity, uri: &str, closed: bool) -> Result<Linea
     let mut chats = Vec::with_capacity(open.len());
     if closed && host.may_read_log(who, Some(&row))? {
         for summary in gone(store, session, &open)? {
-            chats.push(listed(store, summary, true)?);
+            chats.push(listed(host, who, summary, true)?);
         }
     }
     for summary in open {
-        chats.push(listed(store, summary, false)?);
+        chats.push(listed(host, who, summary, false)?);
     }
     Ok(Lineage { session: entry.summary, disposed: entry.disposed, chats })
 }
@@ -143,7 +143,9 @@ fn gone(store: &dyn Store, session: ChannelId, open: &[ChatSummary]) -> Result<V
     Ok(known.into_values().collect())
 }
 
-fn listed(store: &dyn Store, summary: ChatSummary, closed: bool) -> Result<Listed, FoldFault> {
+/// A chat with what it came from. What rewinds dropped of it is for those who may read it.
+fn listed(host: &Host, who: &Identity, summary: ChatSummary, closed: bool) -> Result<Listed, FoldFault> {
+    let store = &**host.store();
     let parent = match &summary.origin {
         Some(ChatOrigin::Fork { chat, .. } | ChatOrigin::SideChat { chat, .. } | ChatOrigin::Tool { chat, .. }) => {
             Some(chat.clone())
@@ -158,8 +160,10 @@ fn listed(store: &dyn Store, summary: ChatSummary, closed: bool) -> Result<Liste
     let branches = Branches::read(store, id)?;
     let turns = if branches.head == 0 { 0 } else { turns::read(store, id, branches.head)?.row.ordinal };
     let mut shown = Vec::new();
-    for dropped in branches.dropped.iter().take(BRANCHES) {
-        shown.extend(branch(store, id, dropped)?);
+    if host.may_read_stored(who, &summary.resource) {
+        for dropped in branches.dropped.iter().take(BRANCHES) {
+            shown.extend(branch(store, id, dropped)?);
+        }
     }
     Ok(Listed { summary, closed, parent, turns, branches: shown })
 }

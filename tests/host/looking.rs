@@ -132,6 +132,11 @@ async fn the_lineage_of_a_session_shows_forks_side_chats_workers_and_what_rewind
     let [dropped] = first["branches"].as_array().unwrap().as_slice() else { panic!("{first}") };
     assert_eq!((&dropped["turns"], &dropped["turnId"], &dropped["after"]), (&json!(3), &json!("w"), &json!("t1")));
     assert_eq!(dropped["text"], json!("/say t2"));
+    // What was said is for those alone who read the chat.
+    let other = host.add_person("one", &[], &["session:state@ahp-session:/s"]).await;
+    let (status, seen) = get_with(&host, Some(&other), &format!("/api/lineage?session={S}"));
+    assert_eq!((status, seen["chats"].as_array().unwrap().len()), (200, chats.len()));
+    assert!(!seen.to_string().contains("/say t2"), "{seen}");
     // By any chat of it, and with what was closed.
     let closed = get(&host, &format!("/api/lineage?session={chat}&closed=true"));
     let side = closed["chats"].as_array().unwrap().iter().find(|one| one["closed"] == json!(true)).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::window::Window;
 
-/// Speaks the protocol as any client: the steps one after the other, each awaited. Answers the messages that came.
+/// Speaks the protocol as any client: the steps one after the other, each awaited; the `actions` of one step go out at once.
 const TALK: &str = r#"
 (steps) => new Promise((resolve, reject) => {
   const address = new URL('/', location.href);
@@ -45,7 +45,8 @@ const TALK: &str = r#"
           const message = { text: step.say, origin: { kind: 'user' } };
           await dispatch(step.chat, { type: 'chat/turnStarted', turnId: step.turn, startedAt: '2026-01-01T00:00:00Z', message });
           await over;
-        } else await dispatch(step.channel, step.action);
+        } else if (step.actions) await Promise.all(step.actions.map((action) => dispatch(step.channel, action)));
+        else await dispatch(step.channel, step.action);
       }
       socket.close();
       resolve(true);

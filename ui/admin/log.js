@@ -13,7 +13,7 @@ const PAGE = 100;
 const KEPT = 600;
 /** Events that come within this time are fetched together, in milliseconds. */
 const GATHER = 100;
-/** How often it is looked where nothing can be heard live. */
+/** How often it is looked for what cannot be heard live. */
 const LOOK = 2_000;
 const FILTERS = ['type', 'by', 'since', 'until', 'privileged'];
 const TYPES = ['chat/*', 'session/*', 'root/*', 'host/*', 'chat/turn*', 'chat/toolCall*', 'chat/truncated', 'chat/error', 'host/user*'];
@@ -53,7 +53,6 @@ export async function show(place, { params, signal }) {
     edges = { older: window.older ?? null, newer: window.newer };
     older.disabled = edges.older === null;
     newer.disabled = edges.newer >= window.newest;
-    if (edges.newer < window.newest && follow.checked) stopFollowing();
     const cut = window.cut ? ' Much was looked through: go on with Older or Newer.' : '';
     const rows = body.childElementCount;
     const [first, last] = [body.firstElementChild?.dataset.seq, body.lastElementChild?.dataset.seq];
@@ -61,8 +60,14 @@ export async function show(place, { params, signal }) {
     state.textContent = (rows ? shown : 'Nothing here fits.') + cut;
     if (marks.length && rows) slider.value = nearest(marks, Number(body.lastElementChild.dataset.seq));
   };
+  let filling = new AbortController();
   const fill = async (from, focus) => {
+    filling.abort();
+    filling = new AbortController();
+    const mine = filling.signal;
     const window = await load(from);
+    // Another window was asked for meanwhile.
+    if (mine.aborted) return window;
     replace(body, window.events.map((event) => row(event, channel, open)));
     tell(window);
     if (focus) body.querySelector('button')?.focus();
@@ -109,25 +114,29 @@ export async function show(place, { params, signal }) {
       await pause(GATHER, mine);
       waiting = false;
       if (mine.aborted) return;
-      const window = await load({ after: edges.newer });
+      const since = edges.newer;
+      const window = await load({ after: since });
+      if (mine.aborted || since !== edges.newer) return;
       const area = body.closest('.log-place');
       const atEnd = area.scrollHeight - area.scrollTop - area.clientHeight < 60;
       body.append(...window.events.map((event) => row(event, channel, open)));
       while (body.childElementCount > KEPT) body.firstElementChild.remove();
-      const before = edges.older;
+      const { older } = edges;
       tell(window);
-      edges.older = before;
-      if (window.newer < window.newest) more().catch(tellError);
+      edges.older = older;
+      if (since < window.newer && window.newer < window.newest) more().catch(tellError);
       if (atEnd) area.scrollTop = area.scrollHeight;
     };
     const onEvent = () => more().catch(tellError);
     const onState = (how) => (state.dataset.live = how);
-    await stream('api/events', { channel, after: edges.newer }, { onEvent, onState, signal: mine }).catch(async (error) => {
-      // Who reads the log and not what is said in it hears nothing live.
-      if (mine.aborted) return;
-      if (error.status !== 404) throw error;
-      for (; !mine.aborted; await pause(LOOK, mine)) await more();
+    // What clients see is heard at once. Records of the host, and all of it for who reads the log and not what is said, are looked for.
+    const heard = stream('api/events', { channel, after: edges.newer }, { onEvent, onState, signal: mine }).catch((error) => {
+      if (!mine.aborted && error.status !== 404) throw error;
     });
+    const looked = async () => {
+      for (; !mine.aborted; await pause(LOOK, mine)) await more().catch(() => {});
+    };
+    await Promise.all([heard, looked()]);
   };
   follow.addEventListener('change', () => (follow.checked ? startFollowing().catch(tellError) : stopFollowing()));
   signal.addEventListener('abort', () => following.abort());
@@ -198,7 +207,7 @@ function row(event, channel, open) {
     { data: { seq: serverSeq, kind: type.split('/')[0], privileged: Boolean(event.privileged) } },
     h('td.number', {}, h('button.seq', { type: 'button', aria: { label: `Event ${serverSeq}` }, onclick: () => open(serverSeq).catch(tellError) }, String(serverSeq))),
     h('td', {}, h('time', { dateTime: event.at, title: event.at }, clock(event.at))),
-    h('td', {}, h('span.type', {}, type), event.privileged ? h('span.chip', { data: { kind: 'waiting' } }, 'privileged') : null),
+    h('td', {}, h('span.type', {}, type), event.folded ? h('span.chip', { title: `It stands for the events from ${event.folded[0]} to ${event.folded[1]}` }, 'folded') : null, event.privileged ? h('span.chip', { data: { kind: 'waiting' } }, 'privileged') : null),
     h('td', {}, event.principal),
     h('td.number', {}, bytes(event.bytes)),
     h('td.brief', {}, channel ? null : h('a.channel', { href: to('log', { channel: event.channel }) }, short(event.channel)), event.brief),
@@ -217,6 +226,7 @@ function eventWhole(event, close) {
     ['Who', about.principal],
     ['Client', about.origin ? `${about.origin.clientId}, its action ${about.origin.clientSeq}` : null],
     ['Size', bytes(about.bytes)],
+    ['Stands for', about.folded ? `the events from ${about.folded[0]} to ${about.folded[1]}` : null],
   ];
   return [
     h('div.whole-head', {}, h('h2', { tabIndex: -1 }, `Event ${about.serverSeq}`), h('button.small', { type: 'button', onclick: close }, 'Close')),

@@ -6,7 +6,7 @@
 
 import { h, replace } from '../shared/dom.js';
 import { ApiError, base, get } from '../shared/api.js';
-import { topBar } from '../shared/frame.js';
+import { mark, topBar } from '../shared/frame.js';
 import { takeFromAddress } from '../shared/token.js';
 
 /** The pages that there are, with the one of the navigation that each belongs to. A new page is a line here and a module. */
@@ -22,11 +22,15 @@ const PAGES = {
 };
 
 const ADMIN = new URL('admin/', base);
+const bar = topBar(null);
 let leaving = new AbortController();
 let me = null;
 
 takeFromAddress();
+replace(document.body, h('a.skip', { href: '#main' }, 'To the content'), bar, h('main', { id: 'main' }));
 document.addEventListener('click', follow);
+// Another token may be somebody else's.
+addEventListener('scrollback.token', () => (me = null));
 addEventListener('popstate', open);
 open();
 
@@ -37,11 +41,15 @@ async function open() {
   const address = new URL(location.href);
   const id = address.pathname.slice(ADMIN.pathname.length) || 'overview';
   const place = h('main.page', { id: 'main', tabIndex: -1 });
-  replace(document.body, h('a.skip', { href: '#main' }, 'To the content'), topBar(PAGES[id]), place);
+  // What is asked of this page is asked no more; news in the corner, and the question for a token, stay.
+  for (const dialog of document.querySelectorAll('dialog:not(.token-dialog)')) dialog.close('');
+  document.getElementById('main').replaceWith(place);
+  mark(bar, PAGES[id], me);
   document.title = 'Scrollback';
   try {
     if (!Object.hasOwn(PAGES, id)) throw new ApiError(404, 'not-found', 'There is no such page.');
     me ??= await whoAmI();
+    mark(bar, PAGES[id], me);
     const page = await import(`./${id}.js`);
     if (signal.aborted) return;
     document.title = `${page.title} · Scrollback`;

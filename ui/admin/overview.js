@@ -2,6 +2,7 @@
 
 import { h, replace } from '../shared/dom.js';
 import { get, pause } from '../shared/api.js';
+import { tellError } from '../shared/dialog.js';
 import { bytes, count, duration, short } from '../shared/format.js';
 import { to } from './links.js';
 import { plot } from './plot.js';
@@ -16,26 +17,36 @@ export async function show(place, { signal }) {
   let span = '1h';
   let first = await get('api/overview', { since: span }, { signal });
   const state = h('div.overview-state');
+  const running = h('p.hint');
   const figures = h('div.cards.figures');
   const plots = h('div.plots');
   const lists = h('div.lists');
-  const select = h('select', { id: 'span', onchange: () => ((span = select.value), look().catch(() => {})) }, SPANS.map(([value, words]) => h('option', { value, selected: value === span }, words)));
+  const select = h('select', { id: 'span', onchange: () => ((span = select.value), look().catch(tellError)) }, SPANS.map(([value, words]) => h('option', { value, selected: value === span }, words)));
   replace(
     place,
     h('div.page-head', {}, h('h1', {}, title), h('p.lead', {}, 'What this host is doing now.')),
     state,
+    running,
     figures,
     h('div.section-head', {}, h('h2', {}, 'Lately'), h('div.inline-field', {}, h('label', { htmlFor: 'span' }, 'The last'), select)),
     plots,
     lists,
   );
   const paint = (overview) => {
-    replace(state, ...told(overview));
+    say(state, told(overview));
+    running.textContent = runs(overview);
     replace(figures, ...numbers(overview));
     replace(plots, ...drawn(overview));
+    const focused = lists.contains(document.activeElement) ? document.activeElement.href : null;
     replace(lists, ...named(overview));
+    if (focused) lists.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   };
-  const look = async () => paint(await get('api/overview', { since: span }, { signal }));
+  let asked = 0;
+  const look = async () => {
+    const mine = ++asked;
+    const overview = await get('api/overview', { since: span }, { signal });
+    if (mine === asked) paint(overview);
+  };
   paint(first);
   first = null;
   keep(look, state, signal);
@@ -48,20 +59,29 @@ async function keep(look, state, signal) {
     if (signal.aborted) return;
     if (document.hidden) continue;
     await look().catch((error) => {
-      if (!signal.aborted) replace(state, h('p.notice', { data: { kind: 'error' }, role: 'alert' }, `${error.message} It is asked again.`));
+      if (!signal.aborted) say(state, [h('p.notice', { data: { kind: 'error' }, role: 'alert' }, `${error.message} It is asked again.`)]);
     });
   }
 }
 
-function told({ problem, warnings, version, host, startedAt, at }) {
-  const up = duration(new Date(at) - new Date(startedAt));
+/** Says it where it is not said already: a screen reader tells an alert each time that it comes. */
+function say(state, notices) {
+  const words = notices.map((notice) => notice?.textContent ?? '').join('\n');
+  if (state.said === words) return;
+  state.said = words;
+  replace(state, ...notices);
+}
+
+const runs = ({ version, host, startedAt, at }) => `${host} runs Scrollback ${version}, for ${duration(new Date(at) - new Date(startedAt))} now.`;
+
+function told({ problem, warnings }) {
   const well = problem || warnings.length
     ? null
     : h('p.well', {}, h('span.chip', { data: { kind: 'running' } }, 'Well'), ' Events are taken, and no limit is near.');
   const notices = warnings.map((warning) =>
     h('p.notice', { data: { kind: warning.serious ? 'error' : null }, role: warning.serious ? 'alert' : null }, warning.text, ' ', h('code', {}, warning.about)),
   );
-  return [well, ...notices, h('p.hint', {}, `${host} runs Scrollback ${version}, for ${up} now.`)];
+  return [well, ...notices];
 }
 
 function numbers({ now }) {
@@ -69,7 +89,7 @@ function numbers({ now }) {
   return [
     figure('Turns running', count(now.running), `${count(now.processes)} processes of agents`),
     figure('Connections', count(now.connections), `${count(now.subscriptions)} subscriptions`),
-    figure('Sessions', count(now.sessions), `${count(now.sessionsAwake)} awake`),
+    figure('Sessions', count(now.sessions), `${count(now.sessionsAwake)} awake, with ${count(Math.max(0, now.actors - now.sessionsAwake))} chats`),
     figure('Newest event', count(now.newestSeq), `${count(now.events)} since the start`),
     figure('Log on disk', bytes(now.diskBytes), now.freeBytes === undefined ? null : `${bytes(now.freeBytes)} free`),
     figure('Reconnects', `${count(now.replays)} / ${count(now.snapshots)}`, 'replayed / by snapshot, channels'),

@@ -2,6 +2,7 @@
 
 import { h, iconButton, replace } from '../shared/dom.js';
 import { get, post, remove } from '../shared/api.js';
+import { copied } from '../shared/clipboard.js';
 import { ask, field, tell, tellError } from '../shared/dialog.js';
 import { dateTime } from '../shared/format.js';
 import { needs, to } from './links.js';
@@ -136,6 +137,6 @@ async function drop(person, paint) {
 
 async function showToken({ name, token }) {
   const shown = h('input.mono', { type: 'text', readOnly: true, value: token, id: 'made-token', onfocus: () => shown.select() });
-  const copy = h('button.small', { type: 'button', onclick: () => navigator.clipboard.writeText(token).then(() => (copy.textContent = 'Copied'), () => shown.select()) }, 'Copy');
+  const copy = h('button.small', { type: 'button', onclick: async () => ((await copied(token)) ? (copy.textContent = 'Copied') : shown.select()) }, 'Copy');
   await ask({ title: `The token of ${name}`, lead: 'It is shown this once: the host keeps only a hash of it. Hand it over now.', fields: [field('Token', shown), h('div', {}, copy)], confirm: 'I have it' });
 }

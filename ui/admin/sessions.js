@@ -64,10 +64,12 @@ export async function show(place, { params, me, signal }) {
   disposed.addEventListener('change', () => begin().catch(tellError));
   more.addEventListener('click', () => {
     const before = rows.childElementCount;
-    ask(cursor).then((page) => {
+    more.disabled = true;
+    const shown = (page) => {
       add(page);
       rows.children[before]?.querySelector('a')?.focus();
-    }, tellError);
+    };
+    ask(cursor).then(shown).catch(tellError).finally(() => (more.disabled = false));
   });
   signal.addEventListener('abort', () => looking.abort());
   await begin();

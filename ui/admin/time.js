@@ -1,7 +1,7 @@
 // Time travel: a chat, or any channel, at each of its events, by a slider; what changed between two; a fork from there.
 
 import { h, replace } from '../shared/dom.js';
-import { get } from '../shared/api.js';
+import { get, pause } from '../shared/api.js';
 import { tellError } from '../shared/dialog.js';
 import { count, dateTime } from '../shared/format.js';
 import { conversation } from './conversation.js';
@@ -14,15 +14,19 @@ export const title = 'Time travel';
 const TURNS = 20;
 /** Characters of the raw state that are shown without being asked for. */
 const RAW = 60_000;
+/** How long a moment has to stay before it is noted in the address and compared, in milliseconds. */
+const STILL = 250;
 /** Changes of a comparison that are shown. */
 const CHANGES = 300;
 
 export async function show(place, { params, go, me, signal }) {
   const channel = params.get('channel') ?? '';
-  const [extent, name] = await Promise.all([get('api/extent', { channel }, { signal }), named(channel, signal)]);
+  let extent = await get('api/extent', { channel }, { signal });
+  const name = await named(channel, signal);
   if (!extent.marks.length) throw new Error('There is no event in it.');
   const isChat = channel.startsWith('ahp-chat:');
-  const [first, last] = [extent.first.serverSeq, extent.last.serverSeq];
+  const first = extent.first.serverSeq;
+  let last = extent.last.serverSeq;
   const wanted = Number(params.get('at')) || last;
   let at = Math.min(Math.max(wanted, first), last);
   let turns = TURNS;
@@ -35,15 +39,25 @@ export async function show(place, { params, go, me, signal }) {
   const right = h('section.card.raw', { aria: { label: 'The raw state then' } });
   const changes = h('section.card.changes', { hidden: !base, aria: { label: 'What changed' } });
   const step = (label, title, move) => h('button.small', { type: 'button', title, aria: { label: title }, onclick: () => Promise.resolve(move()).then((next) => next && moveTo(next)).catch(tellError) }, label);
-  const ends = extent.turns.map((turn) => turn.serverSeq);
+  const ends = () => extent.turns.map((turn) => turn.serverSeq);
   const beside = (which) => get('api/around', { channel, at }, { signal }).then((around) => around[which]?.serverSeq);
+  const lead = h('p.lead', {}, extentWords(extent));
+  // The channel goes on meanwhile.
+  const newest = async () => {
+    extent = await get('api/extent', { channel }, { signal });
+    last = extent.last.serverSeq;
+    slider.max = extent.marks.length - 1;
+    seq.max = last;
+    lead.textContent = extentWords(extent);
+    return last;
+  };
   const compare = h('button', { type: 'button', onclick: () => setBase(base === null ? at : null) }, '');
 
   replace(
     place,
     name.crumbs,
     h('div.page-head', {}, h('h1', {}, `Time travel: ${name.title}`), h('code.uri', {}, channel)),
-    h('p.lead', {}, extentWords(extent)),
+    lead,
     h(
       'section.card.travel',
       { aria: { label: 'Moment' } },
@@ -52,11 +66,11 @@ export async function show(place, { params, go, me, signal }) {
         'div.travel-steps',
         {},
         step('First', 'First event', () => first),
-        ends.length ? step('« Turn', 'Previous turn', () => ends.findLast((end) => end < at) ?? first) : null,
+        isChat ? step('« Turn', 'Previous turn', () => ends().findLast((end) => end < at) ?? first) : null,
         step('‹ Event', 'Previous event', () => beside('previous')),
-        step('Event ›', 'Next event', () => beside('next')),
-        ends.length ? step('Turn »', 'Next turn', () => ends.find((end) => end > at) ?? last) : null,
-        step('Last', 'Last event', () => last),
+        step('Event ›', 'Next event', () => beside('next').then((next) => (next > last ? newest().then(() => next) : next))),
+        isChat ? step('Turn »', 'Next turn', async () => ends().find((end) => end > at) ?? (await newest(), ends().find((end) => end > at) ?? last)) : null,
+        step('Last', 'Last event', newest),
         h('span.jump', {}, h('label', { htmlFor: 'seq' }, 'Event'), seq),
       ),
       said,
@@ -68,31 +82,51 @@ export async function show(place, { params, go, me, signal }) {
   );
   if (!isChat) left.remove();
 
-  let looking = new AbortController();
-  signal.addEventListener('abort', () => looking.abort());
+  // One moment is asked for at a time: where the slider went on meanwhile, the newest is asked for next.
+  let looking = null;
+  let again = false;
+  let still = new AbortController();
+  signal.addEventListener('abort', () => still.abort());
   const moveTo = (next) => {
     at = Math.min(Math.max(next, first), last);
     turns = TURNS;
     slider.value = placeOf(extent.marks, at);
     return look();
   };
-  const look = async () => {
-    looking.abort();
-    looking = new AbortController();
-    const mine = looking.signal;
+  const look = () => {
+    again = true;
     seq.value = at;
     slider.setAttribute('aria-valuetext', `event ${at}`);
-    note({ at, from: base });
     compare.textContent = base === null ? 'Compare from here' : 'End the comparison';
     const link = document.getElementById('in-log');
     if (link) link.href = to('log', { channel, event: at });
-    const [snapshot, around] = await Promise.all([get('api/state', { channel, at, turns }, { signal: mine }), get('api/around', { channel, at }, { signal: mine })]);
-    if (mine.aborted) return;
+    settle().catch(tellError);
+    looking ??= (async () => {
+      while (again && !signal.aborted) {
+        again = false;
+        await paint();
+      }
+    })().finally(() => (looking = null));
+    return looking;
+  };
+  const paint = async () => {
+    const [snapshot, around] = await Promise.all([get('api/state', { channel, at, turns }, { signal }), get('api/around', { channel, at }, { signal })]);
+    if (again || signal.aborted) return;
     at = snapshot.fromSeq;
     seq.value = at;
-    said.textContent = `Right after event ${at} · ${dateTime(around.here.at)}${at === last ? ' · now' : ''}`;
+    const folded = snapshot.folded ? ` · the events from ${snapshot.folded[0]} to ${snapshot.folded[1]} are one now` : '';
+    said.textContent = `Right after event ${at} · ${dateTime(around.here.at)}${around.next ? '' : ' · now'}${folded}`;
     if (isChat) replace(left, h('h2', {}, snapshot.state.title || name.title), conversation(snapshot.state, () => ((turns += TURNS), look().catch(tellError))));
     replace(right, h('h2', {}, 'State'), raw(snapshot.state));
+  };
+  /** What is done when the moment stays. */
+  const settle = async () => {
+    still.abort();
+    still = new AbortController();
+    const mine = still.signal;
+    await pause(STILL, mine);
+    if (mine.aborted) return;
+    note({ at, from: base });
     if (base !== null) await showChanges(mine);
   };
   const showChanges = async (mine) => {

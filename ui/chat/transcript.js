@@ -1,5 +1,6 @@
 // The turns of a chat, in order, the running one last. What did not change is not drawn again.
 
+import { copied } from '../shared/clipboard.js';
 import { h, icon, keyed, replace, text } from '../shared/dom.js';
 import { duration, when } from '../shared/format.js';
 import { tell } from '../shared/dialog.js';
@@ -169,23 +170,6 @@ class TurnView {
     const said = this.turn.responseParts.filter((part) => part.kind === 'markdown').map((part) => part.content);
     const isCopied = await copied(said.join('\n\n').trim());
     tell(isCopied ? 'The answer was copied.' : 'The browser does not let this page copy.', isCopied ? 'info' : 'error');
-  }
-}
-
-/** Without a secure origin there is no clipboard, and a browser may refuse it: then what is selected is copied. */
-async function copied(words) {
-  try {
-    await navigator.clipboard.writeText(words);
-    return true;
-  } catch {
-    const focused = document.activeElement;
-    const field = h('textarea', { class: 'said', value: words, readOnly: true });
-    document.body.append(field);
-    field.select();
-    const done = document.execCommand('copy');
-    field.remove();
-    focused?.focus();
-    return done;
   }
 }
 

@@ -29,5 +29,12 @@ export function duration(ms) {
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
 }
 
-/** The last piece of a URI, for people. */
-export const short = (uri) => decodeURIComponent(uri.split('/').pop() || uri);
+/** The last piece of a URI, for people: as it is where a `%` in it stands for nothing. */
+export function short(uri) {
+  const last = uri.split('/').pop() || uri;
+  try {
+    return decodeURIComponent(last);
+  } catch {
+    return last;
+  }
+}

@@ -4,15 +4,15 @@ import { h, icon, iconButton } from './dom.js';
 import { signOut, token } from './token.js';
 import { base } from './api.js';
 
-/** The pages, in the order of the navigation. `path` is from the root of the host. */
+/** The pages, in the order of the navigation. `path` is from the root of the host, `needs` what one has to be granted to see anything there. */
 export const PAGES = [
   { id: 'chat', path: '', title: 'Chat' },
-  { id: 'overview', path: 'admin/', title: 'Overview' },
-  { id: 'sessions', path: 'admin/sessions', title: 'Sessions' },
-  { id: 'log', path: 'admin/log', title: 'Log' },
-  { id: 'people', path: 'admin/people', title: 'People' },
-  { id: 'agents', path: 'admin/agents', title: 'Agents' },
-  { id: 'configuration', path: 'admin/configuration', title: 'Configuration' },
+  { id: 'overview', path: 'admin/', title: 'Overview', needs: 'host:read' },
+  { id: 'sessions', path: 'admin/sessions', title: 'Sessions', needs: 'session:list' },
+  { id: 'log', path: 'admin/log', title: 'Log', needs: 'log:read' },
+  { id: 'people', path: 'admin/people', title: 'People', needs: 'user:read' },
+  { id: 'agents', path: 'admin/agents', title: 'Agents', needs: 'host:read' },
+  { id: 'configuration', path: 'admin/configuration', title: 'Configuration', needs: 'config:read' },
 ];
 
 /** The bar at the top, with `current` marked. */
@@ -28,6 +28,16 @@ export function topBar(current, ...more) {
     h('nav', { aria: { label: 'Pages' } }, links),
     h('div.top-end', {}, themeButton(), tokenButton()),
   );
+}
+
+/** Marks the page that is shown, and leaves out those that `me`, where it is known, may see nothing of. */
+export function mark(bar, current, me) {
+  for (const { id, needs } of PAGES) {
+    const link = bar.querySelector(`[data-page="${id}"]`);
+    link.hidden = Boolean(me && needs && id !== current && !me.maySomewhere(needs));
+    if (id === current) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
 }
 
 /** There where there is a token to be forgotten. */

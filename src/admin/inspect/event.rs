@@ -56,11 +56,15 @@ impl From<&Record> for EventLine {
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
             privileged: is_privileged(record),
-            folded: record.covers_from.map(|from| (from, record.seq)),
+            folded: folded(record),
             bytes: record.action.len(),
             action: action_of(record),
         }
     }
+}
+
+fn folded(record: &Record) -> Option<(u64, u64)> {
+    record.covers_from.map(|from| (from, record.seq))
 }
 
 /// An event without what it holds, for a list: a line of `/api/log/window`.
@@ -77,6 +81,9 @@ pub struct EventHead {
     pub origin: Option<OriginLine>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub privileged: bool,
+    /// As [`EventLine::folded`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folded: Option<(u64, u64)>,
     pub bytes: usize,
     /// What it says, in one short line.
     pub brief: String,
@@ -92,6 +99,7 @@ impl From<&Record> for EventHead {
             principal: record.principal.clone(),
             origin: record.origin.as_ref().map(OriginLine::from),
             privileged: is_privileged(record),
+            folded: folded(record),
             bytes: record.action.len(),
             brief: brief(&record.action),
         }
