@@ -9,7 +9,7 @@ use scrollback::actors::writer::Durability;
 use scrollback::events::gated::{Gate, GatedStore};
 use scrollback::events::memory::MemoryStore;
 use scrollback::events::sled_store::{SledOptions, SledStore};
-use scrollback::events::{EventLog, LogFault};
+use scrollback::events::{EventLog, LogFault, Table};
 use scrollback::protocol::ProtocolSettings;
 use serde_json::{Value, json};
 
@@ -44,6 +44,12 @@ impl Scene {
         let (gate, agent) = (store.gate(), RecordingAgent::new());
         let options = Options { agents: vec![Arc::new(agent.clone())], ..options };
         Self { host: TestHost::start(Arc::new(store), options), gate, agent }
+    }
+
+    /// Waits until what is written down of a client that came is on disk: nothing waits for that by itself.
+    async fn remembered(&self, client: &str) {
+        let is_there = || self.host.host.store().get(Table::Client, client.as_bytes()).unwrap().is_some();
+        eventually("the client is remembered", is_there).await;
     }
 
     /// Waits until this many entries are on their way to the disk.
@@ -302,7 +308,7 @@ async fn a_second_command_of_the_same_name_does_not_rest_on_one_that_is_lost() {
 async fn the_root_channel_is_served_after_a_loss_and_says_what_was_lost_again() {
     let scene = Scene::start(Durability::Commit);
     let mut a = scene.host.client("a").await;
-    a.drain().await;
+    scene.remembered("a").await;
     scene.gate.hold();
     send(&mut a, "create", "createSession", json!({ "channel": "ahp-session:/s", "provider": "demo" })).await;
     scene.gate.wait_until_held();
