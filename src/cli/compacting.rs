@@ -22,7 +22,10 @@ pub fn compact(before: Option<&str>, place: &Place, environment: &Environment) -
     // Read here too, so that a mistake is told before anything is opened.
     let moment = before.map(|text| inspect::time("before", text, now)).transpose()?;
     let compacted: Compacted = match Reach::of(place, Access::Write, environment)? {
-        Reach::Host(host) => host.post("/api/log/compact", &before.map_or(json!({}), |at| json!({ "before": at })))?,
+        Reach::Host(host) => {
+            say("the host copies its log and checks the copy");
+            host.post("/api/log/compact", &before.map_or(json!({}), |at| json!({ "before": at })))?
+        }
         Reach::Directory(directory) => with_host(*directory, environment, async move |host| {
             host.compact(moment.unwrap_or(now), Box::new(tell)).await
         })?,
@@ -39,7 +42,7 @@ pub fn compact(before: Option<&str>, place: &Place, environment: &Environment) -
     out.flush()
 }
 
-/// Says on a terminal how far it is.
+/// Says how far it is.
 fn tell(step: Step) {
     let words = match step {
         Step::Planned => "copying",
@@ -47,6 +50,11 @@ fn tell(step: Step) {
         Step::Checked => "catching up",
         _ => return,
     };
+    say(words);
+}
+
+/// Says it on a terminal.
+fn say(words: &str) {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
         // A terminal that is gone wants no progress.

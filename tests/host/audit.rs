@@ -74,7 +74,7 @@ fn talkative(home: &Path, token: &str, log: &Path) -> Host {
 }
 
 #[tokio::test]
-async fn the_processs_own_log_has_no_token_and_no_word_of_anybody_at_any_level() {
+async fn the_own_log_of_a_host_has_no_token_and_no_word_of_anybody_at_any_level() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let host = talkative(home.path(), "deployment-secret", &log);
