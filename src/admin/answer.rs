@@ -87,6 +87,14 @@ fn of_body(error: &JsonPayloadError, max: usize) -> ApiFault {
         JsonPayloadError::Payload(problem) if is_late(problem) => {
             fault(StatusCode::REQUEST_TIMEOUT, "limit-exceeded", "the body did not arrive in time".into())
         }
+        JsonPayloadError::ContentType => fault(
+            StatusCode::BAD_REQUEST,
+            "bad-body",
+            "the body has to be JSON, with Content-Type: application/json".into(),
+        ),
+        JsonPayloadError::Deserialize(problem) => {
+            fault(StatusCode::BAD_REQUEST, "bad-body", format!("the body: {problem}"))
+        }
         other => fault(StatusCode::BAD_REQUEST, "bad-body", other.to_string()),
     }
 }

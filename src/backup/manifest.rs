@@ -71,6 +71,10 @@ impl Kept {
     }
 }
 
+/// What is said of a manifest that cannot be trusted.
+const NOT_WRITTEN: &str =
+    "it is not what was written, so nothing of this backup can be trusted: back up into another directory";
+
 #[derive(Serialize, Deserialize)]
 struct Summed<'a> {
     #[serde(borrow)]
@@ -85,15 +89,16 @@ impl Manifest {
     /// [`BackupFault::Refused`] for one that a newer version wrote, and for what is none.
     pub fn read(directory: &Path) -> Result<Option<Self>, BackupFault> {
         let path = directory.join(FILE);
+        let refused = |problem: String| BackupFault::Refused(format!("{}: {problem}", path.display()));
         let text = match fs::read_to_string(&path) {
             Err(fault) if fault.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(fault) if fault.kind() == ErrorKind::InvalidData => return Err(refused(NOT_WRITTEN.into())),
             read => read.map_err(BackupFault::io(&path))?,
         };
-        let refused = |problem: String| BackupFault::Refused(format!("{}: {problem}", path.display()));
-        let no_manifest = |error: serde_json::Error| refused(format!("it is no manifest of a backup: {error}"));
+        let no_manifest = |error: serde_json::Error| refused(format!("{NOT_WRITTEN} ({error})"));
         let summed: Summed<'_> = serde_json::from_str(&text).map_err(no_manifest)?;
         if hex(&Sha256::digest(summed.manifest.get())) != summed.sha256 {
-            return Err(refused("it is not what was written: its checksum is wrong".into()));
+            return Err(refused(NOT_WRITTEN.into()));
         }
         #[derive(Deserialize)]
         struct Version {

@@ -248,7 +248,7 @@ fn now() -> String {
     clock::rfc3339(Clock::system().now())
 }
 
-/// Where an export goes: stdout, or a file that is there whole or not at all.
+/// Where an export goes: stdout, a file that is there whole or not at all, or what is there and is no file, such as a pipe.
 struct Sink {
     to: BufWriter<Box<dyn Write>>,
     /// Its name until it is whole, and then.
@@ -260,17 +260,26 @@ impl Sink {
         let Some(path) = output else {
             return Ok(Self { to: BufWriter::new(Box::new(io::stdout().lock())), file: None });
         };
-        let mut temporary = path.as_os_str().to_owned();
+        // What a link names is replaced, and not the link; what is no file is never replaced.
+        let fault = |error: io::Error| CliFault::Failed(format!("{}: {error}", path.display()));
+        let named = match fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => path.to_owned(),
+            found => found.map_err(fault)?,
+        };
+        let is_file = fs::metadata(&named).map_or(true, |found| found.is_file());
+        let mut temporary = named.as_os_str().to_owned();
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-        let file = file.map_err(|error| CliFault::Failed(format!("{}: {error}", path.display())))?;
-        let to: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(256 << 10, Box::new(file));
-        Ok(Self { to, file: Some((temporary, path.to_owned())) })
+        let opened = match is_file {
+            true => OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary),
+            false => OpenOptions::new().write(true).open(path),
+        };
+        let to: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(256 << 10, Box::new(opened.map_err(fault)?));
+        Ok(Self { to, file: is_file.then_some((temporary, named)) })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), BackupFault> {
-        let name = self.file.as_ref().map_or(Path::new("stdout"), |(_, path)| path.as_path());
+        let name = self.file.as_ref().map_or(Path::new("the output"), |(_, path)| path.as_path());
         self.to.write_all(bytes).map_err(|source| match source.kind() {
             io::ErrorKind::BrokenPipe => BackupFault::Gone,
             _ => BackupFault::Io { path: name.to_owned(), source },

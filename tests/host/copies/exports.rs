@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::command::filled;
 use crate::harness::markdown;
 
 /// The lines of an export behind its header, which has the time in it.
@@ -115,4 +116,34 @@ async fn an_export_goes_to_stdout_and_an_import_comes_from_stdin_and_a_host_expo
     };
     let (ours, theirs) = (records(printed.lines().collect()), records(of_host.lines().collect()));
     assert_eq!(theirs[..ours.len()], ours);
+}
+
+/// Somebody who exports to a link, a pipe or a device means what it stands for.
+#[test]
+fn an_export_goes_into_what_its_path_names_and_replaces_files_alone() {
+    let place = Place::new();
+    let data = filled(place.home.path(), 10);
+    let (plain, real, link, pipe) = (place.at("plain"), place.at("real"), place.at("link"), place.at("pipe"));
+    place.run("log export --data {} -o {}", &[&data, &plain]).printed();
+    fs::write(&real, "older\n").unwrap();
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    place.run("log export --data {} -o {}", &[&data, &link]).printed();
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("real"));
+    assert_eq!(behind_the_header(&real), behind_the_header(&plain));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    place.run("log export --data {} -o {}", &[&data, &pipe]).printed();
+    let through: Vec<_> = reader.join().unwrap().lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(through, behind_the_header(&plain));
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+    // A link to nothing, and one to itself, are told of.
+    for (name, target) in [("dangling", "nothing"), ("around", "around")] {
+        let link = place.at(name);
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        place.run("log export --data {} -o {}", &[&data, &link]).is_refused(1, &[name]);
+        assert!(link.is_symlink());
+    }
 }

@@ -114,10 +114,12 @@ fn a_backup_of_another_log_or_by_a_newer_version_is_refused() {
     place.run("restore {} --data {}", &[&backup, &place.at("copy")]).printed();
     let manifest = backup.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
+    let not_written = "it is not what was written, so nothing of this backup can be trusted";
     for (edited, words) in [
-        (text.replacen("\"upto\":20", "\"upto\":10", 1), "its checksum is wrong"),
-        (text[..100].to_owned(), "no manifest of a backup"),
-        (newer(&text), "written by a newer Scrollback"),
+        (text.replacen("\"upto\":20", "\"upto\":10", 1).into_bytes(), not_written),
+        (text[..100].to_owned().into_bytes(), not_written),
+        ([&text.as_bytes()[..100], &[0xff; 20], &text.as_bytes()[120..]].concat(), not_written),
+        (newer(&text).into_bytes(), "written by a newer Scrollback"),
     ] {
         fs::write(&manifest, edited).unwrap();
         place.run("restore {} --data {}", &[&backup, &place.at("other")]).is_refused(1, &["manifest.json", words]);
