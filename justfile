@@ -11,9 +11,9 @@ check: fmt lint test deny typos
 fmt:
     cargo fmt --all -- --check
 
-# Clippy over library, binary, tests, benches and examples; a warning is an error.
+# Clippy over library, binaries, tests, benches and examples; a warning is an error.
 lint:
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-targets -- -D warnings
 
 # Every test, doc tests too. Installs cargo-nextest where it is missing.
 test:

@@ -30,9 +30,7 @@ impl Sandbox {
 
     /// Runs a block; returns what it printed, or nothing for a host, which goes on.
     fn run(&mut self, block: &Block) -> Option<String> {
-        let text = block.text.replace("cargo run --release --example client --", "client");
-        let text = text.replace("cargo run --example client --", "client");
-        let text = text.replace("cargo run --release --", "scrollback");
+        let text = block.text.replace("target/release/", "");
         if let Some(args) = text.strip_prefix("scrollback serve").filter(|args| !args.contains("--print-config")) {
             self.serve(args.trim());
             return None;

@@ -9,11 +9,12 @@ use std::thread;
 
 use super::command::{Host, Ran, scrollback};
 
-/// Builds the example as its readers do, and returns its program. Test runs do not build examples by themselves.
+/// Builds the example, and returns its program. Test runs of the host do not build it by themselves. An example of the host comes
+/// with it, so that what both depend on is built as for the tests, once.
 pub fn build() -> PathBuf {
     let programs = Path::new(env!("CARGO_BIN_EXE_scrollback")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "--example", "client", "--manifest-path"]);
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "client", "--example", "fake_acp", "--manifest-path"]);
     cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
     cargo.arg("--target-dir").arg(programs.parent().unwrap());
     if programs.ends_with("release") {
@@ -21,7 +22,7 @@ pub fn build() -> PathBuf {
     }
     let built = Ran::from(cargo.output().unwrap());
     assert_eq!(built.status, 0, "{}", built.err);
-    programs.join("examples/client")
+    programs.join("client")
 }
 
 fn client(port: u16, args: &[&str]) -> Command {

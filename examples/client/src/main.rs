@@ -4,7 +4,7 @@
 //! that want an approval, comes back when the connection drops, and exits when the turn has ended.
 //!
 //! ```sh
-//! cargo run --example client -- "hello"
+//! cargo run --package client -- "hello"
 //! ```
 //!
 //! How it works: the client keeps a `ChatState` and folds every action into it with the official reducers, as the host
@@ -65,7 +65,7 @@ struct Args {
 /// What ends the program before the turn has ended.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
-    #[error("no host answers at {url}: {source}\nIs it running? Start one with: cargo run --release -- serve")]
+    #[error("no host answers at {url}: {source}\nIs it running? Start one with: scrollback serve")]
     Unreachable { url: String, source: ahp_ws::WebSocketTransportError },
     #[error("the host wants a token, and got none or a wrong one: give it with --token or SCROLLBACK_TOKEN")]
     NoToken,
