@@ -14,7 +14,8 @@ use super::command::{Host, Ran, scrollback};
 pub fn build() -> PathBuf {
     let programs = Path::new(env!("CARGO_BIN_EXE_scrollback")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "client", "--example", "fake_acp", "--manifest-path"]);
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "client", "--example", "fake_acp"]);
+    cargo.arg("--manifest-path");
     cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
     cargo.arg("--target-dir").arg(programs.parent().unwrap());
     if programs.ends_with("release") {
