@@ -73,6 +73,9 @@ async fn a_newcomer_begins_a_session_and_talks_to_the_demo() {
     assert_eq!(window.text(".chat-head h1").await, "hello");
     window.turn("# Title\n\n**bold** <img src=x onerror=alert(1)> [link](javascript:alert(1))", 2).await;
     window.answers("bold").await;
+    // What there is to try stays there, and is written into the field and not sent; with something written it is out of the way.
+    window.press_named("A question").await;
+    window.until("document.querySelector('#message').value.startsWith('/question') && document.querySelector('.tries').hidden").await;
     window.turn("/say **bold** and `code`", 3).await;
     window.until("document.querySelector('.turn:last-child .markdown strong').innerText === 'bold'").await;
     assert_eq!(
@@ -293,6 +296,16 @@ async fn a_chat_goes_back_forks_asks_aside_and_is_cleared() {
     window.until("scrollback.chat === scrollback.sessionState.defaultChat").await;
     window.has_turns(3).await;
     window.click(&of_turn(1, "4")).await;
+    window.has_turns(1).await;
+    // What was dropped comes back in a fork.
+    window.until("document.querySelector('.toast button')").await;
+    window.is_for_everybody("chat-back").await;
+    window.press_named("Fork what was dropped").await;
+    window.until("scrollback.chatSummary?.origin.kind === 'fork' && !document.querySelector('.toast')").await;
+    window.has_turns(3).await;
+    window.answers("three").await;
+    window.click(".session").await;
+    window.until("scrollback.chat === scrollback.sessionState.defaultChat").await;
     window.has_turns(1).await;
     window.turn("/history", 2).await;
     window.answers("one").await;

@@ -68,7 +68,7 @@ export class Composer {
     this.stop.disabled = !model.may('chat:cancel');
     this.paused.hidden = !model.isPaused;
     const isDemo = model.sessionState?.provider === 'demo';
-    this.tries.hidden = !(isDemo && may && !running && !state.turns.length && !this.field.value);
+    this.tries.hidden = !(isDemo && may && !this.field.value);
     text(this.hint, hint({ model, readOnly, running, may, isOver }));
     this.#waiting(state ?? {}, may);
     keyed(this.background, state?.backgroundWork ?? [], (work) => work.id, () => h('li'), (item, work) => this.#backgroundItem(item, work));

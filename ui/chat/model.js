@@ -349,8 +349,15 @@ export class Model extends EventTarget {
   resume(turnId) {
     return this.#act({ type: 'chat/turnResume', turnId });
   }
+  /** Resolves with the number of the event before which the dropped turns were there. */
   rewind(turnId) {
     return this.#act({ type: 'chat/truncated', turnId });
+  }
+  /** A fork of `source`, which is in `session`, as it was after an event. */
+  async forkAt(session, source, serverSeq) {
+    const chat = `ahp-chat:/${newId()}`;
+    await this.#ask('x-scrollback/forkAt', { chat, serverSeq }, source);
+    await this.open(session, chat);
   }
   clear() {
     return this.#ask('x-scrollback/clear', { force: true });

@@ -89,7 +89,7 @@ class TurnView {
   constructor(model) {
     this.model = model;
     const button = (name, label, run) => h('button.quiet.small', { type: 'button', onclick: run }, icon(name), label);
-    this.back = button('back', 'Go back to here', () => model.act(model.rewind(this.turn.id)));
+    this.back = button('back', 'Go back to here', () => model.act(this.#goBack()));
     this.fork = button('fork', 'Fork', () => model.act(model.fork(this.turn.id)));
     this.side = button('side', 'Ask aside', () => model.act(model.sideChat(this.turn.id, selectionIn(this.parts))));
     this.copy = button('copy', 'Copy', () => this.#copy());
@@ -164,6 +164,15 @@ class TurnView {
     this.fork.disabled = !model.may('chat:create');
     this.side.hidden = !model.can('sideChat');
     this.side.disabled = !model.may('chat:create');
+  }
+
+  /** Nothing is lost by it, so it is not asked about before; how to have it again is said behind it. */
+  async #goBack() {
+    const { model } = this;
+    const { session, chat } = model;
+    const seq = await model.rewind(this.turn.id);
+    const again = { label: 'Fork what was dropped', run: () => model.act(model.forkAt(session, chat, seq - 1)) };
+    tell('The chat went back. The log keeps what it dropped.', 'info', model.may('chat:fork') ? again : null);
   }
 
   async #copy() {

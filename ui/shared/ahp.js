@@ -347,7 +347,7 @@ export class Connection extends EventTarget {
         this.#say('change', envelope.channel);
       }
     }
-    own?.resolve();
+    own?.resolve(envelope.serverSeq);
   }
 
   #take(snapshot, channel = snapshot.resource) {

@@ -43,13 +43,18 @@ export function field(label, control, hint) {
   return h('div.field', {}, h('label', { htmlFor: control.id }, label), control, hint ? h('p.hint', {}, hint) : null);
 }
 
-/** Says something in the corner; errors stay until they are closed. */
-export function tell(message, kind = 'info') {
+/** Says something in the corner. Errors, and news with something to do about them, a `{ label, run }`, stay until they are closed. */
+export function tell(message, kind = 'info', action = null) {
   let corner = document.querySelector('.toasts');
   if (!corner) document.body.append((corner = h('div.toasts', { role: 'status', aria: { live: 'polite' } })));
-  const toast = h('div.toast', { data: { kind } }, h('p', {}, message), iconButton('close', 'Close', () => toast.remove()));
+  const run = () => {
+    toast.remove();
+    action.run();
+  };
+  const button = action && h('button.small', { type: 'button', onclick: run }, action.label);
+  const toast = h('div.toast', { data: { kind } }, h('p', {}, message, button), iconButton('close', 'Close', () => toast.remove()));
   corner.append(toast);
-  if (kind !== 'error') setTimeout(() => toast.remove(), 5000);
+  if (kind !== 'error' && !action) setTimeout(() => toast.remove(), 5000);
 }
 
 /** Says an error in the corner. For the end of a promise. */
