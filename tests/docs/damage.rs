@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::command::{self, Host, run, scrollback};
 use super::pages::{page, words};
@@ -71,6 +72,14 @@ fn lines(home: &Path) -> Vec<(&'static str, String)> {
     let broken = at("broken");
     fs::write(broken.join("log/conf"), "nonsense\n").unwrap();
     lines.push(("the log cannot be opened", said(home, &broken)));
+
+    // Nothing may grow, as on a disk without room.
+    let full = at("full");
+    let limited =
+        format!("trap '' XFSZ; ulimit -f 1; exec {} serve --data {}", env!("CARGO_BIN_EXE_scrollback"), full.display());
+    let ran =
+        command::Ran::from(Command::new("sh").args(["-c", &limited]).env_clear().current_dir(home).output().unwrap());
+    lines.push(("make room on its disk", ran.err));
 
     let verb = scrollback(home, &["log", "stats", "--data", "nowhere"]).output().unwrap();
     lines.push(("there is no such directory", String::from_utf8(verb.stderr).unwrap()));

@@ -4,7 +4,7 @@
 //! anything rests on it. A store that cannot be trusted is refused with what to do, and nothing of it is deleted.
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, RwLock};
@@ -186,18 +186,22 @@ impl Opening<'_> {
     }
 
     fn unopened(&self, has_floor: bool, unread: Unread) -> LogFault {
-        let (Unread::Damaged(problem) | Unread::Engine(problem)) = unread;
-        let problem = problem.lines().next().unwrap_or_default();
-        if has_floor {
-            return self.fault(format!("the log cannot be opened: {problem}; {REMEDY}"));
-        }
-        let text = "the making of the log was interrupted, and it holds no events: move the directory away";
-        self.fault(format!("the log cannot be opened: {problem}; {text}"))
+        let remedy = match unread {
+            Unread::System(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge, _) => {
+                "make room on its disk: a log needs some to be opened"
+            }
+            Unread::System(ErrorKind::PermissionDenied, _) => {
+                "give the files in it back to the user who runs the host, with chown -R"
+            }
+            _ if has_floor => REMEDY,
+            _ => "the making of the log was interrupted, and it holds no events: move the directory away",
+        };
+        let problem = unread.problem();
+        self.fault(format!("the log cannot be opened: {}; {remedy}", problem.lines().next().unwrap_or_default()))
     }
 
     fn unreadable(&self, unread: Unread) -> LogFault {
-        let (Unread::Damaged(problem) | Unread::Engine(problem)) = unread;
-        self.fault(format!("the log cannot be read: {problem}; {REMEDY}"))
+        self.fault(format!("the log cannot be read: {}; {REMEDY}", unread.problem()))
     }
 
     fn fault(&self, problem: String) -> LogFault {

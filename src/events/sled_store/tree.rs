@@ -3,6 +3,7 @@
 //! sled panics on some damage also after it has opened, so each call into it is caught. Values come out whole and
 //! checked: their pieces joined, their checksums right.
 
+use std::io;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ pub enum Unread {
     Damaged(String),
     /// The engine said no.
     Engine(String),
+    /// The operating system refused the engine something; the bytes may be well.
+    System(io::ErrorKind, String),
 }
 
 impl Unread {
@@ -25,8 +28,16 @@ impl Unread {
     pub fn at(self, place: impl Into<String>) -> LogFault {
         match self {
             Unread::Damaged(problem) => LogFault::Damaged { place: place.into(), problem },
-            Unread::Engine(problem) => LogFault::Engine(format!("{}: {problem}", place.into())),
+            Unread::Engine(problem) | Unread::System(_, problem) => {
+                LogFault::Engine(format!("{}: {problem}", place.into()))
+            }
         }
+    }
+
+    /// What is wrong, in words.
+    pub fn problem(self) -> String {
+        let (Unread::Damaged(problem) | Unread::Engine(problem) | Unread::System(_, problem)) = self;
+        problem
     }
 }
 
@@ -104,9 +115,7 @@ impl Tree {
         let Changes { batch, places, .. } = changes;
         let make = |key: Vec<u8>| db.insert(key, b"").map(drop);
         let write = || places.into_iter().flatten().try_for_each(make).and_then(|()| db.apply_batch(batch));
-        caught(write).map_err(|unread| match unread {
-            Unread::Damaged(problem) | Unread::Engine(problem) => problem,
-        })
+        caught(write).map_err(Unread::problem)
     }
 
     /// Makes the changes, and has the engine write them to its file. They are not on disk yet.
@@ -115,9 +124,7 @@ impl Tree {
     /// A text; it is then unknown what the file has.
     pub fn apply(&self, changes: Changes) -> Result<(), String> {
         let db = self.db().map_err(|_| "the engine is closed")?;
-        caught(|| db.apply_batch(changes.batch).and_then(|()| db.flush())).map(drop).map_err(|unread| match unread {
-            Unread::Damaged(problem) | Unread::Engine(problem) => problem,
-        })
+        caught(|| db.apply_batch(changes.batch).and_then(|()| db.flush())).map(drop).map_err(Unread::problem)
     }
 
     /// The value under `key`, whole.
@@ -163,8 +170,9 @@ impl Tree {
 
     /// How many pieces lie under `key`, for a value that cannot be read.
     pub fn pieces_there(&self, key: &[u8]) -> usize {
-        let there =
-            |number: &u16| !matches!(self.stored(&keys::piece(key, *number)), Ok(None) | Err(Unread::Engine(_)));
+        let there = |number: &u16| {
+            !matches!(self.stored(&keys::piece(key, *number)), Ok(None) | Err(Unread::Engine(_) | Unread::System(..)))
+        };
         (0..u16::MAX).take_while(there).count()
     }
 
@@ -295,6 +303,7 @@ pub fn caught<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Unread> {
     match quiet::catch(call) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(sled::Error::Corruption { .. })) => Err(Unread::Damaged("the engine found its file damaged".to_owned())),
+        Ok(Err(sled::Error::Io(error))) => Err(Unread::System(error.kind(), error.to_string())),
         Ok(Err(error)) => Err(Unread::Engine(error.to_string())),
         Err(panic) => Err(Unread::Damaged(format!("the engine gave up: {panic}"))),
     }
