@@ -145,6 +145,9 @@ pub struct Loaded {
     pub next: ServerSeq,
     pub channels: u64,
     pub attachments: u64,
+    /// The last event of the decision that reached over the number which was asked for, and was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out_to: Option<ServerSeq>,
 }
 
 /// A log on its way into a directory.
@@ -155,6 +158,8 @@ pub struct Incoming {
     upto: ServerSeq,
     /// The newest that came in.
     newest: ServerSeq,
+    /// The end of the decision that was left out since it reaches over `upto`.
+    left_out_to: Option<ServerSeq>,
     records: Vec<Record>,
     bytes: usize,
     rows: Vec<RowOp>,
@@ -177,6 +182,7 @@ impl Incoming {
             store,
             upto: upto.unwrap_or(ServerSeq::MAX),
             newest: 0,
+            left_out_to: None,
             records: Vec::new(),
             bytes: 0,
             rows: Vec::new(),
@@ -210,6 +216,9 @@ impl Incoming {
             return Err(BackupFault::Refused(format!("event {} is not in its own batch", record.seq)));
         }
         if last > self.upto {
+            if first <= self.upto {
+                self.left_out_to = Some(last);
+            }
             return Ok(());
         }
         if record.seq <= self.newest {
@@ -345,7 +354,14 @@ impl Incoming {
         let verified = verify::verify(&self.store, progress)?;
         let (next, attachments) = (self.store.next_seq(), self.attachments);
         self.store.close_clean()?;
-        Ok(Loaded { events: self.events, upto, next, channels: verified.channels, attachments })
+        Ok(Loaded {
+            events: self.events,
+            upto,
+            next,
+            channels: verified.channels,
+            attachments,
+            left_out_to: self.left_out_to,
+        })
     }
 
     fn make_rows(&self) -> Result<(), BackupFault> {

@@ -214,9 +214,12 @@ fn told(data: &Path, loaded: Loaded, done: &str, json: bool, environment: &Envir
     if let Some(shown) = shown.as_object_mut() {
         shown.insert("data".into(), json!(data));
     }
-    let Loaded { events, upto, next, .. } = loaded;
+    let Loaded { events, upto, next, left_out_to, .. } = loaded;
+    let cut = left_out_to
+        .map(|last| format!("; what came next is one decision up to event {last}, and comes whole or not at all"));
     said(json, environment, shown, |_| {
-        format!("{done} {events} events up to event {upto} into {}; the log goes on at {next}", data.display())
+        let cut = cut.unwrap_or_default();
+        format!("{done} {events} events up to event {upto} into {}; the log goes on at {next}{cut}", data.display())
     })
 }
 
