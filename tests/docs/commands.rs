@@ -108,6 +108,11 @@ fn the_commands_of_the_readme_do_what_it_says() {
 }
 
 #[test]
+fn the_commands_of_the_first_hour_do_what_it_says() {
+    run_all("docs/first-hour.md");
+}
+
+#[test]
 fn the_commands_of_the_page_for_clients_do_what_it_says() {
     run_all("docs/clients.md");
 }

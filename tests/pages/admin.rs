@@ -51,6 +51,9 @@ async fn the_overview_tells_what_runs_and_draws_what_was_written() {
     window.shows("The host cannot be reached. It is asked again.").await;
     host.start();
     window.shows("Events are taken, and no limit is near.").await;
+    // Lines are drawn of what was sampled: of the start there is something above the bottom.
+    let heights = "[...(document.querySelector('.plot polyline')?.points ?? [])].map((point) => point.y)";
+    window.until(&format!("(({heights}).length >= 2 && Math.min(...{heights}) < 100)")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

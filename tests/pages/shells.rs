@@ -41,11 +41,15 @@ async fn the_admin_pages_are_walked_without_loading_the_shell_again() {
     window.goto(&host.page("admin")).await;
     heading_is(&window, "Overview").await;
     window.js::<bool>("window.kept = true").await;
+    // Too low for any page, which is shown from its top.
+    window.sized(1000, 200).await;
     for (path, heading) in ADMIN.into_iter().rev() {
         window.press_named(heading).await;
         heading_is(&window, heading).await;
         let there: String = window.js("location.href").await;
         assert_eq!(there, host.page(path));
+        let focused = "document.activeElement.closest('#main')";
+        window.until(&format!("({focused} && ({focused} !== document.activeElement || scrollY === 0))")).await;
     }
     window.js::<bool>("(history.back(), true)").await;
     heading_is(&window, "Sessions").await;

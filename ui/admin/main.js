@@ -83,7 +83,9 @@ function go(path) {
   open().then(() => {
     const main = document.getElementById('main');
     // A page may have put the focus where it is needed first.
-    if (!main?.contains(document.activeElement)) main?.focus();
+    if (main?.contains(document.activeElement)) return;
+    main?.focus({ preventScroll: true });
+    scrollTo(0, 0);
   });
 }
 

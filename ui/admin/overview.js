@@ -3,7 +3,7 @@
 import { h, replace } from '../shared/dom.js';
 import { get, pause } from '../shared/api.js';
 import { tellError } from '../shared/dialog.js';
-import { bytes, count, duration, short } from '../shared/format.js';
+import { bytes, count, duration, many, short } from '../shared/format.js';
 import { to } from './links.js';
 import { plot } from './plot.js';
 
@@ -87,9 +87,9 @@ function told({ problem, warnings }) {
 function numbers({ now }) {
   const figure = (label, value, more) => h('div.card.figure-card', {}, h('p.figure-label', {}, label), h('p.figure', {}, value), more ? h('p.hint', {}, more) : null);
   return [
-    figure('Turns running', count(now.running), `${count(now.processes)} processes of agents`),
-    figure('Connections', count(now.connections), `${count(now.subscriptions)} subscriptions`),
-    figure('Sessions', count(now.sessions), `${count(now.sessionsAwake)} awake, with ${count(Math.max(0, now.actors - now.sessionsAwake))} chats`),
+    figure('Turns running', count(now.running), `${many(now.processes, 'process', 'processes')} of agents`),
+    figure('Connections', count(now.connections), many(now.subscriptions, 'subscription')),
+    figure('Sessions', count(now.sessions), `${count(now.sessionsAwake)} awake, with ${many(Math.max(0, now.actors - now.sessionsAwake), 'chat')}`),
     figure('Newest event', count(now.newestSeq), `${count(now.events)} since the start`),
     figure('Log on disk', bytes(now.diskBytes), now.freeBytes === undefined ? null : `${bytes(now.freeBytes)} free`),
     figure('Reconnects', `${count(now.replays)} / ${count(now.snapshots)}`, 'replayed / by snapshot, channels'),

@@ -2,7 +2,7 @@
 
 import { h, icon, replace } from '../shared/dom.js';
 import { get } from '../shared/api.js';
-import { count, dateTime, short } from '../shared/format.js';
+import { count, dateTime, many, short } from '../shared/format.js';
 import { forkButton } from './fork.js';
 import { needs, statusChip, to, toChat } from './links.js';
 
@@ -57,7 +57,7 @@ function node(chat, known, { session, me, reads }) {
   return h(
     'article.node',
     { data: { kind: chat.origin?.kind, closed: Boolean(chat.closed) } },
-    h('div.node-head', {}, icon(drawing), h('h3', {}, chat.title || 'Untitled'), h('span.chips', {}, h('span.chip', {}, kind), chat.closed ? h('span.chip', {}, 'closed') : null, statusChip(chat.status), h('span.chip', {}, chat.turns === 1 ? '1 turn' : `${count(chat.turns)} turns`)), from),
+    h('div.node-head', {}, icon(drawing), h('h3', {}, chat.title || 'Untitled'), h('span.chips', {}, h('span.chip', {}, kind), chat.closed ? h('span.chip', {}, 'closed') : null, statusChip(chat.status), h('span.chip', {}, many(chat.turns, 'turn'))), from),
     h('code.uri', {}, chat.resource),
     h(
       'div.node-links',
@@ -71,7 +71,6 @@ function node(chat, known, { session, me, reads }) {
 
 function dropped(chat, { me, go }) {
   if (!chat.branches.length) return null;
-  const turns = (n) => (n === 1 ? '1 turn' : `${count(n)} turns`);
   return h(
     'ul.dropped',
     { aria: { label: `Dropped from ${chat.title || 'this chat'}` } },
@@ -80,7 +79,7 @@ function dropped(chat, { me, go }) {
         'li',
         {},
         icon('back'),
-        h('span', {}, `${turns(branch.turns)} that a rewind dropped, from “${branch.text || 'no text'}”`),
+        h('span', {}, `${many(branch.turns, 'turn')} that a rewind dropped, from “${branch.text || 'no text'}”`),
         h('span.node-links', {}, h('a', { href: to('time', { channel: chat.resource, at: branch.ended }) }, 'As it was'), forkButton({ chat: chat.resource, at: branch.ended, me, go, label: 'Fork there' })),
       ),
     ),

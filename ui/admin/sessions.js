@@ -53,7 +53,7 @@ export async function show(place, { params, me, signal }) {
     const behind = page.newest - page.peopleUpTo;
     const people = behind > 0 && field.value ? ` People are known up to event ${count(page.peopleUpTo)} of ${count(page.newest)}: the log is being read for them.` : '';
     const none = field.value ? 'No session has all of these words.' : 'There is no session yet.';
-    found.textContent = rows.childElementCount ? `${count(rows.childElementCount)}${cursor ? ' and more' : ''} ${field.value ? 'found' : 'sessions'}.${people}` : none + people;
+    found.textContent = rows.childElementCount ? `${count(rows.childElementCount)}${cursor ? ' and more' : ''} ${field.value ? 'found' : rows.childElementCount === 1 ? 'session' : 'sessions'}.${people}` : none + people;
   };
   let typed = 0;
   field.addEventListener('input', async () => {

@@ -3,7 +3,7 @@
 import { h, replace } from '../shared/dom.js';
 import { get, pause } from '../shared/api.js';
 import { tellError } from '../shared/dialog.js';
-import { count, dateTime } from '../shared/format.js';
+import { count, dateTime, many } from '../shared/format.js';
 import { conversation } from './conversation.js';
 import { forkButton } from './fork.js';
 import { named, needs, note, to } from './links.js';
@@ -154,9 +154,9 @@ function placeOf(marks, seq) {
 }
 
 function extentWords({ first, last, events, isCounted, ended }) {
-  const many = `${isCounted ? '' : 'more than '}${count(events)} events`;
-  const turns = ended ? ` and ${ended === 1 ? '1 turn' : `${count(ended)} turns`} that ended` : '';
-  return `${many}${turns}, from event ${first.serverSeq} (${dateTime(first.at)}) to event ${last.serverSeq} (${dateTime(last.at)}). The arrow keys move the slider.`;
+  const all = `${isCounted ? '' : 'more than '}${many(events, 'event')}`;
+  const turns = ended ? ` and ${many(ended, 'turn')} that ended` : '';
+  return `${all}${turns}, from event ${first.serverSeq} (${dateTime(first.at)}) to event ${last.serverSeq} (${dateTime(last.at)}). The arrow keys move the slider.`;
 }
 
 function raw(state) {

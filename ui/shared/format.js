@@ -6,6 +6,8 @@ const DAY = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' 
 const COUNT = new Intl.NumberFormat();
 
 export const count = (n) => COUNT.format(n);
+/** `1 turn`, `2 turns` */
+export const many = (n, one, more = `${one}s`) => `${count(n)} ${n === 1 ? one : more}`;
 export const dateTime = (iso) => DATE.format(new Date(iso));
 
 /** The time of today, the day of what is older. */
