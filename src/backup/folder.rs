@@ -128,11 +128,12 @@ impl Backup {
     }
 }
 
-/// Refuses a directory that holds more than an interrupted first backup would have left.
+/// Refuses a directory that holds more than an interrupted first backup would have left, which begins with the lock.
 fn refuse_foreign(path: &Path) -> Result<(), BackupFault> {
+    let is_begun = path.join(LOCK).exists();
     for entry in fs::read_dir(path).map_err(BackupFault::io(path))? {
         let name = entry.map_err(BackupFault::io(path))?.file_name();
-        if ![LOCK, PARTS, FOLDER, &format!("{FILE}.new")].iter().any(|ours| name == **ours) {
+        if !is_begun || ![LOCK, PARTS, FOLDER, &format!("{FILE}.new")].iter().any(|ours| name == **ours) {
             return Err(BackupFault::Refused(format!("{}: it is not empty, and no backup is in it", path.display())));
         }
     }
@@ -304,8 +305,10 @@ impl Writing<'_> {
 /// Removes what the manifest does not name: of a backup that was made anew, and of one that was not finished.
 fn remove_others(path: &Path, manifest: &Manifest) -> Result<(), BackupFault> {
     let parts = path.join(PARTS);
+    // A folder is none of ours, and stays.
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     for entry in fs::read_dir(&parts).map_err(BackupFault::io(&parts))?.flatten() {
-        if !manifest.parts.iter().any(|part| entry.file_name() == *part.file) {
+        if !is_folder(&entry) && !manifest.parts.iter().any(|part| entry.file_name() == *part.file) {
             fs::remove_file(entry.path()).map_err(BackupFault::io(&entry.path()))?;
         }
     }
@@ -313,7 +316,7 @@ fn remove_others(path: &Path, manifest: &Manifest) -> Result<(), BackupFault> {
         manifest.attachments.iter().filter_map(|kept| Some(path.join(FOLDER).join(kept.file()?.place()))).collect();
     let folders = fs::read_dir(path.join(FOLDER)).map_err(BackupFault::io(path))?.flatten();
     for entry in folders.filter_map(|folder| fs::read_dir(folder.path()).ok()).flatten().flatten() {
-        if !named.contains(&entry.path()) {
+        if !is_folder(&entry) && !named.contains(&entry.path()) {
             fs::remove_file(entry.path()).map_err(BackupFault::io(&entry.path()))?;
         }
     }

@@ -133,6 +133,10 @@ impl Manifest {
     /// [`BackupFault::Refused`] that names the first which is not.
     pub fn check(&self, directory: &Path) -> Result<(), BackupFault> {
         for part in &self.parts {
+            // Never out of the folder, whoever wrote the manifest.
+            if Path::new(&part.file).file_name() != Some(part.file.as_ref()) {
+                return Err(BackupFault::Refused(format!("{:?} is no name of a part", part.file)));
+            }
             as_written(&directory.join(PARTS).join(&part.file), part.bytes, &part.sha256)?;
         }
         for kept in &self.attachments {
@@ -155,11 +159,15 @@ impl Manifest {
 /// [`BackupFault::Refused`] that names it where it is not what was written.
 pub fn as_written(path: &Path, bytes: u64, sha256: &str) -> Result<(), BackupFault> {
     let damaged = |problem: &str| BackupFault::Refused(format!("{}: {problem}", path.display()));
-    let mut file = match fs::File::open(path) {
+    let found = match fs::metadata(path) {
         Err(fault) if fault.kind() == ErrorKind::NotFound => return Err(damaged("it is missing in the backup")),
-        opened => opened.map_err(BackupFault::io(path))?,
+        found => found.map_err(BackupFault::io(path))?,
     };
-    if file.metadata().map_err(BackupFault::io(path))?.len() != bytes {
+    if !found.is_file() {
+        return Err(damaged("it is not what was written, and no file"));
+    }
+    let mut file = fs::File::open(path).map_err(BackupFault::io(path))?;
+    if found.len() != bytes {
         return Err(damaged("it is not what was written: its length is wrong"));
     }
     let mut hash = Sha256::new();

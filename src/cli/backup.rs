@@ -2,6 +2,7 @@
 //!
 //! Files are written by who runs the verb, also where a host has the log: it sends lines and writes nothing.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -254,7 +255,7 @@ fn now() -> String {
 /// Where an export goes: stdout, a file that is there whole or not at all, or what is there and is no file, such as a pipe.
 struct Sink {
     to: BufWriter<Box<dyn Write>>,
-    /// Its name until it is whole, and then.
+    /// Its name until it is whole, which nobody else gives, and then.
     file: Option<(PathBuf, PathBuf)>,
 }
 
@@ -270,9 +271,9 @@ impl Sink {
             found => found.map_err(fault)?,
         };
         let is_file = fs::metadata(&named).map_or(true, |found| found.is_file());
-        let mut temporary = named.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
+        let mut temporary = OsString::from(".scrollback-");
+        temporary.push(named.file_name().unwrap_or_default());
+        let temporary = named.with_file_name(temporary);
         let opened = match is_file {
             true => OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary),
             false => OpenOptions::new().write(true).open(path),

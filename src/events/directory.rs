@@ -43,9 +43,7 @@ impl DataDirectory {
         }
         refuse_foreign(path)?;
         let directory = Self::locked(path)?;
-        let file = path.join(FORMAT_FILE);
-        let text = format!("{FORMAT_WORD}{FORMAT}\n");
-        durable::write_whole(&file, text.as_bytes()).map_err(|e| problem(path, format!("cannot be written: {e}")))?;
+        write_format(path).map_err(|e| problem(path, format!("cannot be written: {e}")))?;
         Ok(directory)
     }
 
@@ -86,6 +84,8 @@ impl DataDirectory {
 
 /// Where a log from elsewhere is written, in the directory that it will be.
 const INCOMING: &str = "incoming";
+/// In it from before anything is taken away until it is whole: without it, a directory of that name is somebody else's.
+const BEGUN: &str = "begun";
 /// What is moved out of it, and what a directory may have that holds no events.
 const OF_A_LOG: [&str; 3] = ["log", "floor", "attachments"];
 
@@ -94,6 +94,8 @@ const OF_A_LOG: [&str; 3] = ["log", "floor", "attachments"];
 #[derive(Debug)]
 pub struct NewDirectory {
     directory: DataDirectory,
+    /// Whether it was a data directory, without events.
+    was_ours: bool,
 }
 
 impl NewDirectory {
@@ -105,23 +107,24 @@ impl NewDirectory {
     pub fn begin(path: &Path, has_events: impl FnOnce(&Path) -> Result<bool, LogFault>) -> Result<Self, LogFault> {
         create(path)?;
         let incoming = path.join(INCOMING);
-        let is_ours = format_of(path)?.is_some();
-        if !is_ours && !incoming.is_dir() {
+        let was_ours = format_of(path)?.is_some();
+        if !was_ours && !is_begun(path) {
             refuse_foreign(path)?;
         }
         let directory = DataDirectory::locked(path)?;
-        if is_ours && has_events(path)? {
+        if was_ours && has_events(path)? {
             return Err(problem(path, "holds events already: name a directory that is new or empty"));
         }
         let cannot = |e| problem(path, format!("cannot be written: {e}"));
         durable::make_directory(&incoming).map_err(cannot)?;
-        if is_ours {
+        durable::write_whole(&incoming.join(BEGUN), b"").map_err(cannot)?;
+        if was_ours {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(cannot)?;
             durable::sync_directory(path).map_err(cannot)?;
         }
         let left = OF_A_LOG.iter().flat_map(|name| [path.join(name), incoming.join(name)]);
         left.chain([path.join("host.json")]).try_for_each(|path| remove(&path)).map_err(cannot)?;
-        Ok(Self { directory })
+        Ok(Self { directory, was_ours })
     }
 
     /// Where the log is to be written.
@@ -144,7 +147,8 @@ impl NewDirectory {
                 }
             }
             durable::sync_directory(&path)?;
-            durable::write_whole(&path.join(FORMAT_FILE), format!("{FORMAT_WORD}{FORMAT}\n").as_bytes())?;
+            write_format(&path)?;
+            fs::remove_file(incoming.join(BEGUN))?;
             fs::remove_dir(&incoming)?;
             durable::sync_directory(&path)
         };
@@ -152,11 +156,22 @@ impl NewDirectory {
         Ok(self.directory)
     }
 
-    /// Takes away what was written: nothing came of it.
+    /// Takes away what was written: nothing came of it. What was a data directory without events is one again.
     pub fn abandon(self) {
+        let was_ours = if self.was_ours { write_format(&self.directory.path) } else { Ok(()) };
         // What stays is written over by the next attempt.
-        let _ = remove(&self.incoming());
+        let _ = was_ours.and_then(|()| remove(&self.incoming()));
     }
+}
+
+/// Whether a log from elsewhere was being written into the directory.
+fn is_begun(path: &Path) -> bool {
+    path.join(INCOMING).join(BEGUN).exists()
+}
+
+/// Makes `path` a data directory of this format.
+fn write_format(path: &Path) -> std::io::Result<()> {
+    durable::write_whole(&path.join(FORMAT_FILE), format!("{FORMAT_WORD}{FORMAT}\n").as_bytes())
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
@@ -211,7 +226,11 @@ fn refuse_foreign(path: &Path) -> Result<(), LogFault> {
     for entry in fs::read_dir(path).map_err(io_fault(path))? {
         let name = entry.map_err(io_fault(path))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK_FILE && name.strip_suffix(durable::TEMPORARY) != Some(FORMAT_FILE) {
+        let is_empty = || fs::read_dir(path.join(INCOMING)).is_ok_and(|mut entries| entries.next().is_none());
+        let is_left = name == LOCK_FILE
+            || name.strip_suffix(durable::TEMPORARY) == Some(FORMAT_FILE)
+            || (name == INCOMING && is_empty());
+        if !is_left {
             return Err(not_ours(path));
         }
     }
@@ -226,7 +245,7 @@ fn holder(path: &Path) -> String {
 }
 
 fn not_ours(path: &Path) -> LogFault {
-    if path.join(INCOMING).is_dir() {
+    if is_begun(path) {
         return problem(path, "an import or a restore into it was not finished: do it again");
     }
     if path.join("log").is_dir() && path.join("floor").is_file() {

@@ -42,6 +42,7 @@ fn lines(home: &Path) -> Vec<(&'static str, String)> {
 
     let begun = home.join("begun");
     fs::create_dir_all(begun.join("incoming")).unwrap();
+    fs::write(begun.join("incoming/begun"), "").unwrap();
     lines.push(("was not finished", said(home, &begun)));
 
     let newer = at("newer");

@@ -70,6 +70,7 @@ async fn a_chat_that_somebody_else_ended_says_so_and_gives_back_what_was_written
     window.turn("hello", 1).await;
     other.chat_window(&host.page("")).await;
     other.click(".session").await;
+    other.until("document.querySelector('.chat-link[aria-current]') && scrollback.chatState").await;
     other.click(".chat-link:not([aria-current])").await;
     other.has_turns(1).await;
     // The page hears of the end only after its message went out.

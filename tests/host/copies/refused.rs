@@ -68,12 +68,33 @@ fn a_directory_that_holds_events_or_something_else_is_refused_and_left_as_it_is(
     let other = place.at("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("mine"), "x").unwrap();
-    for (directory, words) in [(&data, "holds events already"), (&other, "is not a Scrollback data directory")] {
+    // Somebody's own folders, which have the names of ours.
+    let alike = place.at("alike");
+    for folder in ["incoming", "log", "attachments", "parts"] {
+        fs::create_dir_all(alike.join(folder)).unwrap();
+        fs::write(alike.join(folder).join("mine"), "x").unwrap();
+    }
+    for (directory, words) in [
+        (&data, "holds events already"),
+        (&other, "is not a Scrollback data directory"),
+        (&alike, "is not a Scrollback data directory"),
+    ] {
         let before = modes_under(directory);
         place.run("log import {} --data {}", &[&file, directory]).is_refused(1, &[words]);
         place.run("restore {} --data {}", &[&backup, directory]).is_refused(1, &[words]);
         assert_eq!(modes_under(directory), before);
     }
+    for directory in [&other, &alike] {
+        let before = modes_under(directory);
+        place.run("backup {} --data {}", &[directory, &data]).is_refused(1, &["it is not empty"]);
+        assert_eq!(modes_under(directory), before);
+    }
+    for folder in ["incoming", "log"] {
+        fs::remove_dir_all(alike.join(folder)).unwrap();
+    }
+    let before = modes_under(&alike);
+    place.run("backup {} --data {}", &[&alike, &data]).is_refused(1, &["it is not empty"]);
+    assert_eq!(modes_under(&alike), before);
     place.is_sound(&data);
     let host = Host::start(place.home.path(), &data, &[]);
     place.run("log import {} --data {}", &[&file, &data]).is_refused(1, &["is in use by"]);
@@ -87,8 +108,16 @@ fn a_directory_that_holds_events_or_something_else_is_refused_and_left_as_it_is(
     let store = scrollback::events::SledStore::open(made.path(), Default::default()).unwrap();
     store.close_clean().unwrap();
     drop((store, made));
-    place.run("log import {} --data {}", &[&file, &empty]).printed();
-    place.is_sound(&empty);
+    // What fails leaves it a data directory, with what else a host put into it.
+    fs::create_dir(empty.join("agents")).unwrap();
+    let cut = place.at("cut.jsonl");
+    let text = fs::read(&file).unwrap();
+    fs::write(&cut, &text[..text.len() - 10]).unwrap();
+    place.run("log import {} --data {}", &[&cut, &empty]).is_refused(1, &["cut off"]);
+    let host = Host::start(place.home.path(), &empty, &[]);
+    assert_eq!(host.stop("TERM").0, 0);
+    let made = place.run("log import {} --data {}", &[&file, &empty]);
+    made.is_refused(1, &["holds events already"]);
 }
 
 #[test]
@@ -119,18 +148,29 @@ fn a_backup_of_another_log_or_by_a_newer_version_is_refused() {
         (text.replacen("\"upto\":20", "\"upto\":10", 1).into_bytes(), not_written),
         (text[..100].to_owned().into_bytes(), not_written),
         ([&text.as_bytes()[..100], &[0xff; 20], &text.as_bytes()[120..]].concat(), not_written),
-        (newer(&text).into_bytes(), "written by a newer Scrollback"),
+        (with(&text, "\"format\":1", "\"format\":2").into_bytes(), "written by a newer Scrollback"),
     ] {
         fs::write(&manifest, edited).unwrap();
         place.run("restore {} --data {}", &[&backup, &place.at("other")]).is_refused(1, &["manifest.json", words]);
         place.run("backup {} --data {}", &[&backup, &data]).is_refused(1, &["manifest.json", words]);
     }
+    // Somebody's manifest leads out of the backup, and to what has no end.
+    fs::write(&manifest, with(&text, "000001-0001.jsonl", "../../../dev/zero")).unwrap();
+    place.run("restore {} --data {}", &[&backup, &place.at("other")]).is_refused(1, &["is no name of a part"]);
+    fs::write(&manifest, &text).unwrap();
+    let part = backup.join("parts/000001-0001.jsonl");
+    fs::rename(&part, place.at("part")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &part).unwrap();
+    place.run("restore {} --data {}", &[&backup, &place.at("other")]).is_refused(1, &["0001.jsonl", "and no file"]);
+    assert!(!place.at("other").exists());
 }
 
-/// The manifest of a later format, with its checksum.
-fn newer(manifest: &str) -> String {
+/// The manifest with one thing in another's place, and a right checksum.
+fn with(manifest: &str, from: &str, to: &str) -> String {
     let value: Value = serde_json::from_str(manifest).unwrap();
-    let text = value["manifest"].to_string().replacen("\"format\":1", "\"format\":2", 1);
+    let text = value["manifest"].to_string();
+    assert!(text.contains(from), "{text}");
+    let text = text.replacen(from, to, 1);
     let sum = scrollback::projections::people::hash(&text);
     format!("{{\"manifest\":{text},\"sha256\":\"{sum}\"}}\n")
 }
