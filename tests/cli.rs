@@ -71,6 +71,22 @@ fn a_bad_value_names_the_flag_the_variable_or_the_file_and_key() {
     }
 }
 
+#[test]
+fn a_host_that_is_not_there_or_goes_away_is_told_of() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let hangs_up = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut head = [0; 1024];
+        assert!(socket.read(&mut head).unwrap() > 0);
+    });
+    let stats = || run(home.path(), &["log", "stats", "--url", &url]);
+    stats().is_refused(1, &[&url, "the host went away before it answered"]);
+    hangs_up.join().unwrap();
+    stats().is_refused(1, &[&url, "no host answers there"]);
+}
+
 /// A collector that keeps what it was sent: head and body of each request.
 fn collector() -> (u16, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,6 @@
 //! A host that is asked over HTTP.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -162,6 +162,12 @@ impl Client {
                  (an authority's own certificate does not do for a server: sign one with it)",
                 self.base
             )),
+            ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                self.failed(&"no host answers there: is it running?")
+            }
+            ureq::Error::Io(error) if is_drop(error.kind()) => {
+                self.failed(&"the host went away before it answered: it may have done what it was asked, or not")
+            }
             error => self.failed(error),
         }
     }
@@ -169,6 +175,14 @@ impl Client {
     fn failed(&self, error: &dyn std::fmt::Display) -> CliFault {
         CliFault::Failed(format!("{}: {error}", self.base))
     }
+}
+
+/// Whether the other end hung up.
+fn is_drop(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe
+    )
 }
 
 fn is_by_unknown_authority(error: &std::io::Error) -> bool {
