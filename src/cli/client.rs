@@ -197,7 +197,7 @@ fn is_by_unknown_authority(error: &std::io::Error) -> bool {
 }
 
 /// An address to connect to where the host listens on all of them.
-fn reachable(address: &str) -> String {
+pub fn reachable(address: &str) -> String {
     match address.parse::<std::net::SocketAddr>() {
         Ok(any) if any.ip().is_unspecified() && any.is_ipv4() => format!("127.0.0.1:{}", any.port()),
         Ok(any) if any.ip().is_unspecified() => format!("[::1]:{}", any.port()),

@@ -16,7 +16,7 @@ use super::fault::CliFault;
 use super::listening::Listening;
 use super::out::Out;
 use super::tls::{self, Certificate};
-use super::{agents, logs, open_files, settings};
+use super::{agents, client, logs, open_files, settings};
 use crate::access::oidc::{Issuer, OidcSettings};
 use crate::access::{Gate, arriving};
 use crate::actors::agent::Agent;
@@ -204,12 +204,17 @@ async fn serve_host(
             signal_of(SignalKind::hangup())?,
         ));
     }
+    let is_secured = listening.tls.is_some();
     let server = server(config, app, admin, visuals, tools, listening)
         .map_err(|error| CliFault::Failed(format!("{bind}: {error}")))?;
     let handle = server.handle();
     actix_web::rt::spawn(server);
     file.write(directory)?;
-    tracing::info!(address = %bind, data = %directory.display(), "serving");
+    let pages = config.public_url.clone().unwrap_or_else(|| {
+        let scheme = if is_secured { "https" } else { "http" };
+        format!("{scheme}://{}/", client::reachable(&bind.to_string()))
+    });
+    tracing::info!(address = %bind, data = %directory.display(), pages, "serving");
     say_ready(bind.port());
     signals.wait().await;
     tracing::info!("stopping");

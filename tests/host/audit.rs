@@ -119,6 +119,7 @@ async fn the_own_log_of_a_host_has_no_token_and_no_word_of_anybody_at_any_level(
     assert_eq!(host.stop("TERM").0, 0);
     let said = std::fs::read_to_string(&log).unwrap();
     assert!(said.contains("serving") && said.contains("stopped"), "{said}");
+    assert!(said.contains(&format!("http://{address}/")), "where the pages are: {said}");
     let secrets = ["deployment-secret", token.as_str(), "wrong-token", "word-of-ada"];
     for secret in secrets {
         let line = said.lines().find(|line| line.contains(secret));
