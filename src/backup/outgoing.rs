@@ -320,19 +320,20 @@ impl Kept {
         };
         let mut kept = Self::default();
         for (fork, of) in &forks {
-            let mut next: Vec<(ChannelId, u64)> = if is_sent(*fork)? { of.clone() } else { continue };
-            let mut fork = *fork;
-            while let Some((chat, n)) = next.pop() {
+            if !is_sent(*fork)? {
+                continue;
+            }
+            // Each with the fork that it is of.
+            let of_fork = |fork: ChannelId| move |(chat, n): &(ChannelId, u64)| (fork, *chat, *n);
+            let mut next: Vec<(ChannelId, ChannelId, u64)> = of.iter().map(of_fork(*fork)).collect();
+            while let Some((fork, chat, n)) = next.pop() {
                 let is_there = is_sent(chat)?;
                 let is_new = (is_there && is_sent(fork)?) || kept.forks.insert(key_of(chat, n, fork));
                 if is_there || !is_new {
                     continue;
                 }
                 kept.branch(store, chat, n)?;
-                if let Some(above) = forks.get(&chat) {
-                    next.extend(above);
-                    fork = chat;
-                }
+                next.extend(forks.get(&chat).into_iter().flatten().map(of_fork(chat)));
             }
         }
         Ok(kept)
