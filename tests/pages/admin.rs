@@ -224,10 +224,13 @@ async fn people_are_added_granted_and_removed_and_a_token_is_shown_once() {
     window.shows("It ends at once").await;
     window.press_named("Take it").await;
     window.shows("ada has log:read no more.").await;
+    window.until("document.activeElement.closest('tr')?.dataset.name === 'ada'").await;
     window.press_named("Make a token for ada").await;
     window.press_named("Make it").await;
     window.press_named("I have it").await;
     window.until("document.querySelectorAll('tr[data-name=ada] td:nth-child(4) li').length === 2").await;
+    // What is done by keyboard goes on where it was.
+    window.until("document.activeElement.getAttribute('aria-label') === 'Make a token for ada'").await;
     window.is_for_everybody("people").await;
     // The token is good, and not any more when she is gone.
     let other = chromium.window().await;
@@ -236,6 +239,7 @@ async fn people_are_added_granted_and_removed_and_a_token_is_shown_once() {
     window.press_named("Remove ada").await;
     window.press_named("Remove").await;
     window.shows("There is nobody yet").await;
+    window.until("document.activeElement.innerText === 'Add somebody'").await;
     other.allow("401 (Unauthorized)");
     other.goto(&host.page("admin/sessions")).await;
     other.shows("Token needed").await;

@@ -18,11 +18,20 @@ const ROLES = [
 export async function show(place, { me, signal }) {
   const changes = me.may('user:change');
   const list = h('div.people-list');
-  const paint = async () => replace(list, table(await get('api/users', {}, { signal }), changes ? { paint } : null));
+  const more = changes ? h('button.primary', { type: 'button', onclick: () => add(paint).catch(tellError) }, 'Add somebody') : null;
+  const paint = async () => {
+    const people = await get('api/users', {}, { signal });
+    const focused = list.contains(document.activeElement) ? document.activeElement : null;
+    replace(list, table(people, changes ? { paint } : null));
+    // The focus stays on what it was on; where that is gone, with the person; else where the next one is added.
+    const [label, name] = [focused?.getAttribute('aria-label'), focused?.closest('tr')?.dataset.name];
+    const of = (selector) => list.querySelector(selector);
+    if (name) (of(`[aria-label="${CSS.escape(label)}"]`) ?? of(`tr[data-name="${CSS.escape(name)}"] button`) ?? more)?.focus();
+  };
   replace(
     place,
     h('div.page-head', {}, h('h1', {}, title), h('p.lead', {}, 'Who may come in, and what they may do. The deployment’s own token may do everything and is not listed.')),
-    changes ? h('div.buttons', {}, h('button.primary', { type: 'button', onclick: () => add(paint).catch(tellError) }, 'Add somebody')) : needs('user:change', 'Changing people'),
+    changes ? h('div.buttons', {}, more) : needs('user:change', 'Changing people'),
     list,
     me.maySomewhere('log:read') ? h('p', {}, h('a', { href: to('log', { type: 'host/user*' }) }, 'Who granted what, and when'), ' stands in the log.') : null,
   );
