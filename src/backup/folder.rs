@@ -59,7 +59,10 @@ impl Backup {
     /// # Errors
     /// [`BackupFault::Refused`] for a directory that holds something else, or that another backup is being made into.
     pub fn open(path: &Path) -> Result<Self, BackupFault> {
-        if !path.is_dir() {
+        if path.exists() && !path.is_dir() {
+            return Err(BackupFault::Refused(format!("{}: is not a directory", path.display())));
+        }
+        if !path.exists() {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             parent.map_or(Ok(()), fs::create_dir_all).map_err(BackupFault::io(path))?;
             make_directory(path).map_err(BackupFault::io(path))?;

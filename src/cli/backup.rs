@@ -62,7 +62,7 @@ pub fn export(
         return Err(CliFault::Failed(format!("{lost}; what is there was written")));
     }
     let Some(output) = output else { return Ok(()) };
-    said(place.json, environment, json!({ "file": output, "events": events }), |_| {
+    said(place.json, environment, json!({ "file": named(output), "events": events }), |_| {
         format!("exported {events} events to {}", output.display())
     })
 }
@@ -134,7 +134,7 @@ pub fn backup(directory: &Path, place: &Place, environment: &Environment) -> Res
     };
     let mut shown = serde_json::to_value(&done).unwrap_or_default();
     if let Some(shown) = shown.as_object_mut() {
-        shown.insert("directory".into(), json!(directory));
+        shown.insert("directory".into(), named(directory));
     }
     let BackedUp { upto, events, written, bytes, .. } = done;
     said(place.json, environment, shown, |_| {
@@ -213,7 +213,7 @@ pub fn restore(
 fn told(data: &Path, loaded: Loaded, done: &str, json: bool, environment: &Environment) -> Result<(), CliFault> {
     let mut shown = serde_json::to_value(loaded).unwrap_or_default();
     if let Some(shown) = shown.as_object_mut() {
-        shown.insert("data".into(), json!(data));
+        shown.insert("data".into(), named(data));
     }
     let Loaded { events, upto, next, left_out_to, .. } = loaded;
     let cut = left_out_to
@@ -222,6 +222,11 @@ fn told(data: &Path, loaded: Loaded, done: &str, json: bool, environment: &Envir
         let cut = cut.unwrap_or_default();
         format!("{done} {events} events up to event {upto} into {}; the log goes on at {next}{cut}", data.display())
     })
+}
+
+/// A path in JSON, also one that is no UTF-8.
+fn named(path: &Path) -> Value {
+    json!(path.to_string_lossy())
 }
 
 fn said(

@@ -173,7 +173,9 @@ pub mod span {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        wanted(from, "a duration with its unit, such as \"30s\" or \"500ms\"", |raw| read(&raw.text()?))
+        wanted(from, "a duration of at most 100 years with its unit, such as \"30s\" or \"500ms\"", |raw| {
+            read(&raw.text()?)
+        })
     }
 
     pub(super) fn read(text: &str) -> Option<Duration> {
@@ -194,9 +196,11 @@ pub mod optional_span {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        wanted(from, "a duration with its unit, such as \"30d\", or \"never\"", |raw| match raw.text()?.as_str() {
-            "never" => Some(None),
-            text => span::read(text).map(Some),
+        wanted(from, "a duration of at most 100 years with its unit, such as \"30d\", or \"never\"", |raw| {
+            match raw.text()?.as_str() {
+                "never" => Some(None),
+                text => span::read(text).map(Some),
+            }
         })
     }
 }

@@ -280,7 +280,8 @@ mod tests {
         let of = |text: &str| of_file(&format!("client_grace = {text}")).map(|l| l.config.client_grace);
         assert_eq!(of("\"1m 30s\"").unwrap(), Duration::from_secs(90));
         assert_eq!(of("\"250ms\"").unwrap(), Duration::from_millis(250));
-        let wants = "FILE: client_grace: wants a duration with its unit, such as \"30s\" or \"500ms\"";
+        let wants =
+            "FILE: client_grace: wants a duration of at most 100 years with its unit, such as \"30s\" or \"500ms\"";
         for wrong in ["30", "\"30\"", "\"soon\"", "[]", "\"101years\"", "\"500000000000years\""] {
             assert_eq!(of(wrong).unwrap_err(), wants, "{wrong}");
         }

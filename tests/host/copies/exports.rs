@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::command::filled;
+use crate::command::{filled, scrollback};
 use crate::harness::markdown;
 
 /// The lines of an export behind its header, which has the time in it.
@@ -145,5 +145,38 @@ fn an_export_goes_into_what_its_path_names_and_replaces_files_alone() {
         std::os::unix::fs::symlink(target, &link).unwrap();
         place.run("log export --data {} -o {}", &[&data, &link]).is_refused(1, &[name]);
         assert!(link.is_symlink());
+    }
+}
+
+#[test]
+fn paths_that_are_no_text_are_as_good_as_others() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new();
+    let odd = |name: &str| place.home.path().join(std::ffi::OsStr::from_bytes(&[name.as_bytes(), b"\xff\nx"].concat()));
+    let (data, file, copy, backup, again) = (odd("data"), odd("file"), odd("copy"), odd("backup"), odd("again"));
+    fs::rename(filled(place.home.path(), 10), &data).unwrap();
+    let run = |words: &str, paths: &[&Path]| {
+        let mut paths = paths.iter();
+        let mut command = scrollback(place.home.path(), &[]);
+        for word in words.split(' ') {
+            match word {
+                "{}" => command.arg(paths.next().unwrap()),
+                word => command.arg(word),
+            };
+        }
+        Ran::from(command.output().unwrap()).printed()
+    };
+    for (verb, paths) in [
+        ("log export --json --data {} -o {}", [&data, &file]),
+        ("log import --json {} --data {}", [&file, &copy]),
+        ("backup --json {} --data {}", [&backup, &data]),
+        ("restore --json {} --data {}", [&backup, &again]),
+    ] {
+        let said: Value = serde_json::from_str(&run(verb, &paths.map(PathBuf::as_path))).unwrap();
+        assert_eq!(said["events"], json!(10), "{verb}: {said}");
+    }
+    for data in [&copy, &again] {
+        assert!(run("log verify --data {}", &[data]).starts_with("ok: "));
     }
 }

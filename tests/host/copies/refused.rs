@@ -99,6 +99,7 @@ fn a_directory_that_holds_events_or_something_else_is_refused_and_left_as_it_is(
     let host = Host::start(place.home.path(), &data, &[]);
     place.run("log import {} --data {}", &[&file, &data]).is_refused(1, &["is in use by"]);
     drop(host);
+    place.run("backup {} --data {}", &[&file, &data]).is_refused(1, &["log.jsonl: is not a directory"]);
     place.run("backup {} --data {}", &[&other, &data]).is_refused(1, &["other: it is not empty"]);
     place.run("restore {} --data {}", &[&other, &place.at("new")]).is_refused(1, &["there is no backup in it"]);
     place.run("backup {} --data {}", &[&backup, &place.at("nowhere")]).is_refused(1, &["there is no such directory"]);
