@@ -34,6 +34,17 @@ pub fn closed_before(store: &dyn Store, before: Millis) -> Result<Vec<String>, F
     Ok(closed)
 }
 
+/// Whether `uri` is what [`closed_before`] would name, now.
+///
+/// # Errors
+/// [`FoldFault`] when the store cannot be read.
+pub fn is_closed_before(store: &dyn Store, uri: &str, before: Millis) -> Result<bool, FoldFault> {
+    let Some(row) = catalogue::channel(store, uri)? else { return Ok(false) };
+    let mut left = Left::of(store, ChannelId(row.session))?;
+    let closed = if row.kind == ChannelKind::Session { left.disposed } else { left.chats.remove(uri) };
+    Ok(closed.is_some_and(|at| at < before))
+}
+
 fn sessions(store: &dyn Store) -> Result<Vec<(String, ChannelId)>, FoldFault> {
     let mut sessions = Vec::new();
     store.scan_rows(Table::ChannelByUri, &[], None, &mut |key, value| {

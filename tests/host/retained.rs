@@ -1,9 +1,13 @@
 //! What the host does by itself with what is old, on a clock of the tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use scrollback::actors::command::Refusal;
 use scrollback::actors::host::HostSettings;
 use scrollback::clock::Clock;
+use scrollback::events::MemoryStore;
+use scrollback::events::gated::GatedStore;
 use scrollback::projections::verify::verify;
 use serde_json::json;
 
@@ -99,6 +103,54 @@ async fn what_was_closed_is_erased_when_it_is_as_old_as_it_is_to_be_and_its_byte
     })
     .await;
     for there in [S, &chat, &chat_of(S), "ahp-session:/back"] {
+        assert!(is_there(&host, there), "{there}");
+    }
+    verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+}
+
+/// Somebody brings one of them back while the host is at the one before.
+#[tokio::test]
+async fn what_comes_back_while_others_are_erased_stays() {
+    let store = GatedStore::new(MemoryStore::new().unwrap());
+    let gate = store.gate();
+    let clock = Clock::fixed(1_795_000_000_000);
+    let kept = Some(Duration::from_secs(10 * 24 * 3_600));
+    let settings = HostSettings { retain_closed: kept, retain_deltas: None, ..HostSettings::default() };
+    let host = TestHost::start(Arc::new(store), options(&clock, settings));
+    let mut client = host.client("c").await;
+    let [first, back, last] = ["ahp-session:/1", "ahp-session:/2", "ahp-session:/3"];
+    for session in [first, back, last] {
+        client.create_session(session).await;
+        client.ask("disposeSession", json!({ "channel": session })).await.unwrap();
+    }
+    client.create_session(S).await;
+    let chat = chat_of(S);
+    let q = "ahp-chat:/q";
+    client.create_chat(S, q).await;
+    client.ask("disposeChat", json!({ "channel": q })).await.unwrap();
+    client.hang_up().await;
+    gate.hold();
+    eventually("the first erasure", || {
+        clock.advance(DAY);
+        gate.held() > 0
+    })
+    .await;
+    let (of_host, restored) = (Arc::clone(&host.host), [back, q]);
+    let restored = tokio::spawn(async move {
+        for uri in restored {
+            of_host.restore("root:test", uri).await?;
+        }
+        Ok::<_, Refusal>(())
+    });
+    tokio::task::yield_now().await;
+    gate.release_all();
+    restored.await.unwrap().unwrap();
+    eventually("the last erasure", || {
+        clock.advance(DAY / 24);
+        !is_there(&host, first) && !is_there(&host, last)
+    })
+    .await;
+    for there in [back, S, &chat, q] {
         assert!(is_there(&host, there), "{there}");
     }
     verify(host.host.store().as_ref(), &mut |_| ()).unwrap();

@@ -17,6 +17,7 @@ use crate::attachments::{Attachments, references};
 use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
 use crate::events::{ChannelId, ServerSeq, Store};
+use crate::projections::closed::is_closed_before;
 use crate::projections::erasure::{Beside, Erasure};
 use crate::projections::{FoldFault, catalogue};
 
@@ -100,6 +101,27 @@ impl Host {
 /// See [`Host::erase`].
 pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
     let _alone = shared.keeping.lock().await;
+    erase_alone(shared, principal, uri).await
+}
+
+/// Erases what was closed before a moment, as the host itself; `None` for what came back since somebody looked.
+///
+/// # Errors
+/// As [`Host::erase`].
+pub async fn erase_closed(shared: &Arc<Shared>, uri: &str, before: Millis) -> Result<Option<Erased>, Refusal> {
+    let _alone = shared.keeping.lock().await;
+    if shared.writer.barrier().await.is_err() {
+        return Err(Refusal::log_unavailable("the log takes no events now"));
+    }
+    let (store, asked) = (Arc::clone(&shared.store), uri.to_owned());
+    if !blocking(move || is_closed_before(store.as_ref(), &asked, before)).await? {
+        return Ok(None);
+    }
+    erase_alone(shared, "host", uri).await.map(Some)
+}
+
+/// Erases, for who has the lock on what is kept.
+async fn erase_alone(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
     let row = catalogue::channel(shared.store.as_ref(), uri)
         .map_err(Refusal::log_unavailable)?
         .ok_or_else(|| not_there(uri))?;
