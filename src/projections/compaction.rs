@@ -197,11 +197,19 @@ fn one(events: &[Record]) -> Result<Bytes, String> {
 /// What is wrong, in words.
 pub fn check(old: &dyn Store, new: &dyn Store, upto: ServerSeq, given_up: &AtomicBool) -> Result<(), String> {
     verify::verify(new, &mut |_| ()).map_err(|fault| format!("the copy is at fault: {fault}"))?;
-    for channel in channels(new)? {
+    let copied = channels(new)?;
+    for channel in &copied {
         if given_up.load(Ordering::Relaxed) {
             return Err("it was given up".into());
         }
-        compare(old, new, channel, upto)?;
+        compare(old, new, *channel, upto)?;
+    }
+    let copied: HashSet<ChannelId> = copied.into_iter().collect();
+    for channel in channels(old)?.into_iter().filter(|channel| !copied.contains(channel)) {
+        // One that is new since has nothing up to there.
+        if old.last_of(channel, upto).map_err(|e| e.to_string())?.is_some() {
+            return Err(format!("channel {} is missing", channel.0));
+        }
     }
     Ok(())
 }
@@ -345,8 +353,8 @@ mod tests {
         r#"{"type":"chat/turnComplete","turnId":"t","duration":1}"#.into()
     }
 
-    /// What becomes one of a chat with these events, numbered from 1, each a millisecond after the one before.
-    fn spans_of(before: Millis, events: Vec<(Kind, Option<&str>, String)>) -> Vec<Span> {
+    /// A store with a chat of these events, numbered from 1, each a millisecond after the one before.
+    fn store_of(events: Vec<(Kind, Option<&str>, String)>) -> (MemoryStore, ChannelId) {
         let store = MemoryStore::new().unwrap();
         let (id, uri) = (store.new_channel_id(), Channel::from("ahp-chat:/c"));
         let event = |(at, (kind, client, action)): (i64, (Kind, Option<&str>, String))| NewEvent {
@@ -362,6 +370,12 @@ mod tests {
         let events: Vec<NewEvent> = (1..).zip(events).map(event).collect();
         let rows = catalogue::register(&uri, id, ChannelKind::Chat, ChannelId(9));
         store.append(&[Batch { events, rows }]).unwrap();
+        (store, id)
+    }
+
+    /// What becomes one of a chat with these events.
+    fn spans_of(before: Millis, events: Vec<(Kind, Option<&str>, String)>) -> Vec<Span> {
+        let (store, id) = store_of(events);
         together(&store, id, ServerSeq::MAX, before).unwrap().into_iter().map(|one| one.span).collect()
     }
 
@@ -395,6 +409,14 @@ mod tests {
         assert_eq!(spans_of(99, vec![a(), fact, a(), end()]), []);
         let sent = || (Kind::Action, Some("c"), piece("a", "x"));
         assert_eq!(spans_of(99, vec![sent(), sent(), a(), a(), end()]), [(3, 4)]);
+    }
+
+    #[test]
+    fn a_copy_without_a_channel_is_no_copy() {
+        let (old, chat) = store_of(said(&[piece("a", "x"), ended()]));
+        let checked = |upto| check(&old, &MemoryStore::new().unwrap(), upto, &AtomicBool::new(false));
+        assert_eq!(checked(old.tail()), Err(format!("channel {} is missing", chat.0)));
+        assert_eq!(checked(0), Ok(()), "it came later");
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Restores to every point of a log.
 
+use std::sync::atomic::AtomicBool;
+
+use scrollback::events::{SledOptions, SledStore};
+use scrollback::projections::compaction;
 use serde_json::json;
 
 use super::*;
+use crate::command::filled;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_at_every_event_has_the_states_of_then() {
@@ -63,4 +68,33 @@ async fn a_restore_at_every_event_has_the_states_of_then() {
     client.hang_up().await;
     assert_eq!(host.stop("TERM").0, 0);
     place.is_sound(&middle);
+}
+
+fn opened(data: &Path) -> SledStore {
+    SledStore::open(data, SledOptions::default()).unwrap()
+}
+
+/// A compaction puts a copy in the log's place that was held against it; what that finds is looked at here with copies that lack something.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_not_what_the_log_is_does_not_take_its_place() {
+    let place = Place::new();
+    place.fill().await;
+    let backup = place.at("backup");
+    let upto = place.object("backup {} --data {}", &[&backup, &place.data])["upto"].as_u64().unwrap();
+    let old = opened(&place.data);
+    let check = |new: &SledStore, upto| compaction::check(&old, new, upto, &AtomicBool::new(false));
+    let copy_at = |seq: u64| {
+        let copy = place.at(&format!("copy{seq}"));
+        place.run(&format!("restore {{}} --at {seq} --data {{}}"), &[&backup, &copy]).printed();
+        opened(&copy)
+    };
+    let whole = copy_at(upto);
+    assert_eq!(check(&whole, upto), Ok(()));
+    let short = copy_at(upto / 2);
+    assert_eq!(check(&short, upto / 4), Ok(()));
+    let fault = check(&short, upto).unwrap_err();
+    assert!(fault.ends_with(" is missing"), "{fault}");
+    let other = opened(&filled(place.home.path(), upto));
+    let fault = check(&other, upto).unwrap_err();
+    assert!(fault.ends_with(" is not what it was"), "{fault}");
 }
