@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 seconds=${1:-600}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- frames actions records uris configuration
+[ $# -gt 0 ] || set -- frames actions records uris configuration lines
 
 PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
 export PATH

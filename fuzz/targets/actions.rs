@@ -1,11 +1,8 @@
 //! Actions and facts, each on a line of its own as JSON, folded into a chat, a session and the root.
 
-#![no_main]
-
 use ahp::reducers::apply_action_to_chat;
 use ahp_types::actions::StateAction;
 use ahp_types::state::ChatState;
-use libfuzzer_sys::fuzz_target;
 use scrollback::projections::action::Action;
 use scrollback::projections::chat::{ChatFold, EndedTurn};
 use scrollback::projections::fact::Fact;
@@ -17,22 +14,22 @@ use serde_json::{Value, json};
 
 /// One line of the input.
 enum Step {
-    Action(Action),
+    Action(Box<Action>),
     Fact(Fact),
 }
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     let story: Vec<Step> = text.lines().take(100).filter_map(step).collect();
     as_the_official_reducers_do(&story);
     a_checkpoint_and_the_rest_are_the_whole(&story, text.len());
     session_and_root(&story, text.len());
-});
+}
 
 fn step(line: &str) -> Option<Step> {
     let json: Value = serde_json::from_str(line).ok()?;
     if let Ok(action) = Action::from_json(json) {
         is_stored(&action);
-        return Some(Step::Action(action));
+        return Some(Step::Action(Box::new(action)));
     }
     Fact::from_stored(line.as_bytes()).ok().map(Step::Fact)
 }

@@ -1,10 +1,7 @@
 //! A configuration: lines `SCROLLBACK_…=value` are the environment, the others are the file.
 
-#![no_main]
-
 use std::time::{Duration, Instant};
 
-use libfuzzer_sys::fuzz_target;
 use scrollback::cli::settings;
 use scrollback::config::{Config, Environment, load};
 use tempfile::NamedTempFile;
@@ -12,7 +9,7 @@ use tempfile::NamedTempFile;
 /// Longer than any host runs.
 const LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     let is_variable = |line: &&str| line.starts_with("SCROLLBACK_");
     let variables: Vec<_> = text.lines().filter(is_variable).filter_map(|line| line.split_once('=')).collect();
     let lines: Vec<&str> = text.lines().filter(|line| !is_variable(line)).collect();
@@ -26,7 +23,7 @@ fuzz_target!(|text: &str| {
     let printed: String = keys.map(|setting| setting.line() + "\n").collect();
     let again = load(Some(self::file(&printed).path()), &Environment::default(), &[]);
     assert_eq!(again.expect("what is printed is read").config, loaded.config);
-});
+}
 
 fn file(text: &str) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();

@@ -1,12 +1,9 @@
 //! What a peer sends on a socket: bytes that become messages, and text that becomes requests.
 
-#![no_main]
-
 use std::collections::BTreeMap;
 
 use actix_http::ws::{Codec, Item, Message};
 use bytes::{Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
 use scrollback::protocol::frame::{self, Incoming};
 use scrollback::protocol::inbox::{Arrived, Broken, Inbox};
 use scrollback::protocol::params::{MAX_NAME, Params};
@@ -20,13 +17,13 @@ const MAX_NESTING: usize = 64;
 /// Bytes of a message that the inbox takes here: few, so that the limit is met often.
 const LIMIT: usize = 96;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     cut_in_any_pieces(data);
     if let Ok(text) = std::str::from_utf8(data) {
         split(text);
         sent_in_fragments(text);
     }
-});
+}
 
 /// The bytes of a socket give the same messages, and the same end, however they arrive.
 fn cut_in_any_pieces(data: &[u8]) {

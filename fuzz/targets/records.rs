@@ -1,9 +1,6 @@
 //! Bytes that a disk gives back: records, runs of them, and the rows beside the log.
 
-#![no_main]
-
 use bytes::Bytes;
-use libfuzzer_sys::fuzz_target;
 use scrollback::attachments::{FileRef, references};
 use scrollback::events::codec::{self, CodecError, RECORD_VERSION};
 use scrollback::events::rows::{self, ChannelRow, TurnRow};
@@ -23,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     record(data);
     runs(data);
     in_pieces(data);
@@ -42,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
         let again = Fact::from_stored(&fact.bytes()).expect("a stored fact is read back");
         assert_eq!(value(&again), value(&fact));
     }
-});
+}
 
 fn decode(bytes: &Bytes) -> Result<Record, CodecError> {
     let channel = Channel::from("ahp-chat:/x");

@@ -3,13 +3,10 @@
 //! `ROOT` in the input stands for the allowed directory. Beside it lie a file that nobody may reach and a data directory;
 //! in it are links to them.
 
-#![no_main]
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use scrollback::actors::host::is_watch;
 use scrollback::attachments::FileRef;
 use scrollback::events::Channel;
@@ -58,14 +55,14 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
     Place { roots, root, data, _directory: directory }
 });
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     name(text);
     let place = &*PLACE;
     let uri = text.replace("ROOT", place.root.to_str().unwrap());
     path(&uri);
     reached(place, &uri);
     reached(place, &format!("{}/{text}", file_uri(&place.root)));
-});
+}
 
 fn name(text: &str) {
     let _ = (is_watch(text), names::is_chat(text), names::reads_as_session(text));

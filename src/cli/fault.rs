@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use super::out::visible;
 use crate::actors::command::Refusal;
 use crate::admin::inspect::BadFilter;
 use crate::backup::BackupFault;
@@ -30,7 +31,7 @@ pub enum CliFault {
 impl CliFault {
     /// Writes the one line to stderr.
     pub fn print(&self) {
-        let text = self.to_string().replace(['\n', '\r'], " ");
+        let text = visible(&self.to_string().replace(['\n', '\r'], " "));
         if !text.is_empty() {
             // Nobody is left to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "scrollback: {text}");

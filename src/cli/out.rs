@@ -186,7 +186,7 @@ impl Out {
 }
 
 /// Text of a peer, without what a terminal would take for a command.
-fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }

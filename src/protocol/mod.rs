@@ -20,7 +20,8 @@ pub mod inbox;
 pub mod names;
 #[doc(hidden)]
 pub mod pace;
-mod params;
+#[doc(hidden)]
+pub mod params;
 
 mod authenticate;
 mod chats;

@@ -38,6 +38,7 @@ mod fetched;
 mod folded;
 mod forks;
 mod frames;
+mod fuzzed;
 mod harness;
 mod killed;
 mod limits;

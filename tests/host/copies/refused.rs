@@ -56,6 +56,10 @@ fn a_file_that_was_cut_off_or_edited_is_refused_and_its_line_is_named() {
         }
     }
     place.run("log import {} --data {}", &[&place.at("none"), &place.at("copy")]).is_refused(1, &["none"]);
+    // What somebody's file says is no command for a terminal.
+    fs::write(&bad, lines[0].to_owned() + "{\"failed\":\"gone\\n\\u001b[31mred\\u202e\"}\n").unwrap();
+    let said = "gone \u{fffd}[31mred\u{fffd}\n";
+    place.run("log import {} --data {}", &[&bad, &place.at("copy")]).is_refused(1, &[said]);
 }
 
 #[test]
