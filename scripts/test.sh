@@ -80,9 +80,9 @@ if [ $# -eq 0 ]; then
     cargo test --locked --doc
 fi
 
-# The programs that stand in for agents in tests.
-say "fake agents"
-cargo build --locked --example fake_acp --example fake_claude
+# The programs that stand in for agents in tests, and the client that the documents use.
+say "fake agents, and the example client"
+cargo build --locked --workspace --bin client --example fake_acp --example fake_claude
 
 if [ "${SCROLLBACK_TEST_AGENTS:-}" != 1 ]; then
     say "skipped: 6 real agents, since SCROLLBACK_TEST_AGENTS is not 1 (scripts/install-test-agents.sh installs them)"
