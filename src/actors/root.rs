@@ -24,6 +24,7 @@ use super::resent;
 use super::session::{RETRY, SessionMessage, echo, refusal_of_lost, reject, reject_lost};
 use super::shared::Shared;
 use super::writer::Lane;
+use crate::clock::Millis;
 use crate::events::rows::ChannelKind;
 use crate::events::{Batch, Channel, ChannelId, Kind, NewEvent, RowOp, ServerSeq, Table};
 use crate::projections::action::Action;
@@ -408,7 +409,9 @@ impl Handler<RootMessage> for RootActor {
             RootMessage::Erase { principal, uri } => {
                 let shared = Arc::clone(&self.shared);
                 actix_rt::spawn(async move {
-                    if let Err(refusal) = super::host::erase(&shared, &principal, uri.as_str()).await {
+                    // Somebody may have brought it back before.
+                    let erased = super::host::erase_closed(&shared, &principal, uri.as_str(), Millis::MAX).await;
+                    if let Err(refusal) = erased {
                         tracing::error!(%refusal, %uri, "what was closed cannot be erased now: the next start does it");
                     }
                 });

@@ -176,7 +176,13 @@ impl Incoming {
     /// Those of [`NewDirectory::begin`].
     pub fn begin(path: &Path, upto: Option<ServerSeq>) -> Result<Self, BackupFault> {
         let directory = NewDirectory::begin(path, has_events)?;
-        let store = SledStore::open(&directory.incoming(), SledOptions::default())?;
+        let store = match SledStore::open(&directory.incoming(), SledOptions::default()) {
+            Ok(store) => store,
+            Err(fault) => {
+                directory.abandon();
+                return Err(fault.into());
+            }
+        };
         Ok(Self {
             directory,
             store,

@@ -80,6 +80,7 @@ impl<'a> Outgoing<'a> {
     /// # Errors
     /// [`BackupFault::Changed`] where the log was changed meanwhile: what was sent is not to be used. Those of `emit`.
     pub fn send(&self, emit: Emit<'_>, progress: &mut dyn FnMut(u64)) -> Result<(), BackupFault> {
+        let erasing = being_erased(self.store)?;
         let mut lines = 0u64;
         let mut counted = |bytes: &[u8]| {
             lines += 1;
@@ -91,7 +92,8 @@ impl<'a> Outgoing<'a> {
         for file in files {
             self.file(file, &mut counted)?;
         }
-        if erased_since(self.store, self.header.upto)? {
+        // An erasure that was written down before and done meanwhile is neither in the records nor in the rows.
+        if erased_since(self.store, self.header.upto)? || being_erased(self.store)? != erasing {
             return Err(BackupFault::Changed);
         }
         let end = whole(&Line::End(End { lines }))?;
@@ -220,6 +222,16 @@ fn covering(store: &dyn Store, seq: ServerSeq, upto: ServerSeq) -> Result<bool, 
         if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found)
+}
+
+/// The keys of the erasures that are not done.
+fn being_erased(store: &dyn Store) -> Result<Vec<Vec<u8>>, BackupFault> {
+    let mut keys = Vec::new();
+    store.scan_rows(Table::Erasing, &[], None, &mut |key, _| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(keys)
 }
 
 /// Whether anything was erased behind this number.

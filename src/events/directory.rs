@@ -112,6 +112,11 @@ impl NewDirectory {
             refuse_foreign(path)?;
         }
         let directory = DataDirectory::locked(path)?;
+        // Again: another one may have come and gone before the lock was ours.
+        let was_ours = format_of(path)?.is_some();
+        if !was_ours && !is_begun(path) {
+            refuse_foreign(path)?;
+        }
         if was_ours && has_events(path)? {
             return Err(problem(path, "holds events already: name a directory that is new or empty"));
         }

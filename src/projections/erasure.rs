@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::catalogue;
+use super::closed::is_closed_before;
 use super::turns;
 use super::{FoldFault, fact::Fact};
+use crate::clock::Millis;
 use crate::events::rows::{self, ChannelKind, ChannelRow, channel_key, number_of_key};
 use crate::events::{Batch, Channel, ChannelId, Fate, Kind, NewEvent, RowOp, ServerSeq, Store, Table};
 
@@ -171,6 +173,12 @@ impl Erasure {
         for erasure in all {
             if erasure.begun {
                 erasure.carry_out(store, beside)?;
+            } else if !is_closed_before(store, &erasure.uri, Millis::MAX)? {
+                // It came back since.
+                append(
+                    store,
+                    vec![RowOp::Delete { table: Table::Erasing, key: channel_key(ChannelId(erasure.channel)) }],
+                )?;
             } else if let Some(mut erasure) = Self::plan(store, &erasure.uri, &erasure.principal)? {
                 store.append(&[erasure.begin(at)])?;
                 erasure.carry_out(store, beside)?;

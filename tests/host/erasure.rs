@@ -9,11 +9,11 @@ use scrollback::actors::agent::{AgentEvent, AgentInput, EVENTS_AHEAD};
 use scrollback::actors::host::HostSettings;
 use scrollback::events::gated::GatedStore;
 use scrollback::events::memory::MemoryStore;
-use scrollback::events::{Kind, ServerSeq};
+use scrollback::events::{Batch, ChannelId, Kind, ServerSeq};
 use scrollback::projections::erasure::Erasure;
 use scrollback::projections::inputs::id_and_chat;
 use scrollback::projections::session::SessionFold;
-use scrollback::projections::{replay, verify};
+use scrollback::projections::{catalogue, replay, verify};
 use serde_json::{Value, json};
 
 use crate::harness::rebuilt::has_the_rows_that_its_records_say;
@@ -190,6 +190,32 @@ async fn what_is_closed_is_erased_where_the_host_is_told_so() {
     crate::harness::eventually("the session's erasure", || says(&host, "secret").is_none()).await;
     crate::harness::eventually("the records", || records(&host).len() == 2).await;
     crate::harness::eventually("the end", || verify::verify(host.host.store().as_ref(), &mut |_| ()).is_ok()).await;
+}
+
+/// The erasure that a host was to make of a closed chat failed, and somebody brought the chat back before the next start.
+#[tokio::test]
+async fn a_start_does_not_erase_what_came_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = TestHost::on_disk(directory.path());
+    let mut client = told(&host).await;
+    client.ask("disposeChat", json!({ "channel": P })).await.unwrap();
+    client.drain().await;
+    let store = host.host.store();
+    let id = |uri: &str| ChannelId(catalogue::channel(store.as_ref(), uri).unwrap().unwrap().id);
+    let wanted = Erasure::wanted(P, id(P), Some(id(S)), "root:test");
+    store.append(&[Batch { events: Vec::new(), rows: vec![wanted] }]).unwrap();
+    host.host.restore("root:test", P).await.unwrap();
+    let before = state(&mut client, P).await;
+    client.hang_up().await;
+    host.stop();
+    for _ in 0..2 {
+        let host = TestHost::on_disk(directory.path());
+        let mut client = host.client("d").await;
+        assert_eq!(state(&mut client, P).await, before);
+        verify::verify(host.host.store().as_ref(), &mut |_| ()).unwrap();
+        client.hang_up().await;
+        host.stop();
+    }
 }
 
 #[tokio::test]

@@ -99,16 +99,21 @@ impl Host {
 }
 
 /// See [`Host::erase`].
-pub async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
+async fn erase(shared: &Arc<Shared>, principal: &str, uri: &str) -> Result<Erased, Refusal> {
     let _alone = shared.keeping.lock().await;
     erase_alone(shared, principal, uri).await
 }
 
-/// Erases what was closed before a moment, as the host itself; `None` for what came back since somebody looked.
+/// Erases what was closed before a moment; `None` for what came back since somebody looked.
 ///
 /// # Errors
 /// As [`Host::erase`].
-pub async fn erase_closed(shared: &Arc<Shared>, uri: &str, before: Millis) -> Result<Option<Erased>, Refusal> {
+pub async fn erase_closed(
+    shared: &Arc<Shared>,
+    principal: &str,
+    uri: &str,
+    before: Millis,
+) -> Result<Option<Erased>, Refusal> {
     let _alone = shared.keeping.lock().await;
     if shared.writer.barrier().await.is_err() {
         return Err(Refusal::log_unavailable("the log takes no events now"));
@@ -117,7 +122,7 @@ pub async fn erase_closed(shared: &Arc<Shared>, uri: &str, before: Millis) -> Re
     if !blocking(move || is_closed_before(store.as_ref(), &asked, before)).await? {
         return Ok(None);
     }
-    erase_alone(shared, "host", uri).await.map(Some)
+    erase_alone(shared, principal, uri).await.map(Some)
 }
 
 /// Erases, for who has the lock on what is kept.

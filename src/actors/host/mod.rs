@@ -28,7 +28,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-pub use erasing::{Erased, erase};
+pub use erasing::{Erased, erase_closed};
 pub use sessions::check_count;
 pub use settings::HostSettings;
 pub use states::{state_of, there_is, window_of};

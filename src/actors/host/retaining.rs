@@ -51,7 +51,7 @@ async fn erase_closed(shared: &Arc<Shared>) {
         if shared.is_stopping() {
             return;
         }
-        match erasing::erase_closed(shared, &uri, before).await {
+        match erasing::erase_closed(shared, "host", &uri, before).await {
             Ok(Some(erased)) => tracing::info!(uri, events = erased.events, "what was closed long ago was erased"),
             Ok(None) => {}
             Err(refusal) => tracing::warn!(%refusal, uri, "what was closed long ago cannot be erased"),

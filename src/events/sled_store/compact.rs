@@ -66,7 +66,6 @@ impl SledStore {
         self.refuse_without_room(disk_before / 2)?;
         let (upto, noting) = self.begin_to_note()?;
         let done = self.copied(work, upto);
-        drop(noting);
         let beside = self.directory.join(COMPACTING);
         // Where it is not known what the disk has of the renames, both logs stay.
         if self.writer().read_only.is_none()
@@ -74,6 +73,8 @@ impl SledStore {
         {
             tracing::warn!(%fault, path = %beside.display(), "what is left of a compaction cannot be removed");
         }
+        // Not before: another one would work in the same place.
+        drop(noting);
         let (folded, into) = done?;
         Ok(Compacted { folded, into, disk_bytes_before: disk_before, disk_bytes: self.disk_bytes() })
     }

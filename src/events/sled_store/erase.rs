@@ -79,6 +79,8 @@ impl SledStore {
             changes.put(&key, &value).map_err(|e| place(Unread::Damaged(e)))?;
             changes.remove(&key, pieces::count(value.len()), had);
         }
+        // A write that finds no room would leave the log read-only.
+        self.refuse_without_room(changes.bytes)?;
         self.write(changes).map_err(|cause| writer.fail(cause))?;
         if let Some(changed) = writer.changed.as_mut().filter(|_| gone > 0) {
             changed.erased = true;
